@@ -1,21 +1,29 @@
-"""/metrics of a running server, as Prometheus reads it."""
+"""/metrics of a running server, as Prometheus reads it, and whom it lets read them."""
+
+from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import urlopen
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import grpc
 import pytest
+import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
+from scheduler.access.listener import CannotListen
 from scheduler.observe.catalogue import METRICS, PER_JOB, MetricKind
 from scheduler.server.metrics.exposition import MetricsEndpoint
-from scheduler.server.serve import CannotListen
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.build import exactly
-from tests.serving import RUNNING, Served, create, error_of, refused, serving
+from tests.secured import House
+from tests.serving import Served, create, error_of, refused, serving
 from tests.waiting import until
 
 HERE = MetricsEndpoint("127.0.0.1", 0)
@@ -60,8 +68,7 @@ def _get(address: str) -> str:
 
 
 async def test_the_state_is_exposed(served: Served) -> None:
-    await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
-    await served.until("a", RUNNING)
+    await served.start("a", 3, spares=exactly(1))
     await served.stub.CreateJob(create("b", 8))
     found = await scraped(served)
     assert found("muster_gpus", use="running") == 24
@@ -85,10 +92,8 @@ async def test_the_state_is_exposed(served: Served) -> None:
 
 
 async def test_what_happened_is_counted(served: Served) -> None:
-    await served.stub.CreateJob(create("a", 3, spares=exactly(1)))
-    job = await served.until("a", RUNNING)
-    report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="nic-down")
-    await served.stub.ReportHost(report)
+    job = await served.start("a", 3, spares=exactly(1))
+    await served.report(job.placement.hosts[0], "nic-down")
     # submitted, started, failed, swapped, its spare refilled
     found = await until(lambda: scraped(served), lambda found: found("muster_events_total") == 5)
     assert found("muster_host_failures_total", signal="nic-down") == 1
@@ -138,11 +143,9 @@ OF_STEPS = {
 
 async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -> None:
     async with serving(tmp_path, metrics=MetricsEndpoint("127.0.0.1", 0, True)) as served:
-        await served.stub.CreateJob(create("a"))
-        await served.until("a", RUNNING)
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-        await served.stub.CreateJob(create("b", 8))
-        await served.until("b", RUNNING)
+        await served.start("a")
+        await served.cancel("a")
+        await served.start("b", 8)
         await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=0.5))
         found = await scraped(served)
     cut = found("muster_job_cut_bytes_per_step", job_name="b", tier="zone")
@@ -155,24 +158,6 @@ async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -
         assert kinds[metric.name.removesuffix("_total")] == metric.kind
         assert (metric.kind is MetricKind.COUNTER) == metric.name.endswith("_total")
         assert metric.text.endswith(".")
-
-
-async def test_an_address_that_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    async with serving(tmp_path, metrics=HERE) as served:
-        port = urlsplit(served.ready.metrics).port or 0
-        with pytest.raises(CannotListen, match=f"cannot serve metrics on 127.0.0.1:{port}"):
-            async with serving(tmp_path / "other", metrics=MetricsEndpoint("127.0.0.1", port)):
-                pass
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-async def test_others_read_metrics_only_where_the_operator_insists(
-    tmp_path: Path, host: str
-) -> None:
-    with pytest.raises(CannotListen, match="for metrics, beyond this machine: anybody may read"):
-        async with serving(tmp_path, metrics=MetricsEndpoint(host, 0)):
-            pass
 
 
 # --- a client that opens a watch and reads nothing -----------------------------------
@@ -212,9 +197,8 @@ async def _rest(stream: grpc.aio.UnaryStreamCall) -> list[int]:  # type: ignore[
 async def test_a_client_that_stops_reading_is_cut_off_and_resumes_where_it_was(
     tmp_path: Path,
 ) -> None:
-    exposed = MetricsEndpoint("127.0.0.1", 0)
     async with (
-        serving(tmp_path, watch_depth=DEPTH, metrics=exposed) as served,
+        serving(tmp_path, watch_depth=DEPTH, metrics=HERE) as served,
         grpc.aio.insecure_channel(served.ready.address, options=NARROW) as channel,
     ):
         stub = service_pb2_grpc.SchedulerServiceStub(channel)
@@ -234,3 +218,196 @@ async def test_a_client_that_stops_reading_is_cut_off_and_resumes_where_it_was(
         again.cancel()
     assert seen == sorted(set(seen))
     assert len(seen) >= JOBS  # each submitted, and some started
+
+
+# --- beyond this machine -----------------------------------------------------------------------
+
+
+EVERYWHERE = MetricsEndpoint("0.0.0.0", 0)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def get(
+    served: Served,
+    house: House,
+    token: str | None,
+    scheme: str = "Bearer",
+    shown: trustme.LeafCert | None = None,
+) -> tuple[int, str]:
+    """Status and text, as a scraper on this machine is answered. `shown`: its certificate."""
+    url = served.ready.metrics.replace("0.0.0.0", "127.0.0.1")
+    headers = {} if token is None else {"Authorization": f"{scheme} {token}"}
+    trusted = ssl.create_default_context(cadata=house.ca.cert_pem.bytes().decode())
+    if shown is not None:
+        shown.configure_cert(trusted)
+    over = trusted if url.startswith("https") else None
+    try:
+        with urlopen(Request(url, headers=headers), timeout=60, context=over) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def test_a_token_of_a_viewer_of_all_reads_metrics_and_no_other(
+    tmp_path: Path, house: House
+) -> None:
+    good = house.token("prometheus", "viewer", "*")
+    expired = house.token("old", "viewer", "*", ", expires: 2020-01-01")
+    bound = house.token("ada", "viewer", "vision")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access()) as served:
+        assert served.ready.metrics.startswith("https://")
+        port = int(served.ready.metrics.removesuffix("/metrics").rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)):  # who says nothing holds up nobody
+            status, text = await asyncio.to_thread(get, served, house, good)
+        assert (status, "muster_ready 1.0" in text) == (200, True)
+        for token, scheme, expected, said in (
+            (None, "Bearer", 401, "give a token or a client cert"),
+            ("x" * 40, "Bearer", 401, "not known"),
+            (expired, "Bearer", 401, "expired"),
+            (good, "Basic", 401, "not known"),
+            (bound, "Bearer", 403, "belongs to tenant vision"),
+        ):
+            status, text = await asyncio.to_thread(get, served, house, token, scheme)
+            assert (status, said in text, "muster_ready" in text) == (expected, True, False), text
+
+
+async def test_a_revoked_token_and_a_new_certificate_count_at_once(
+    tmp_path: Path, house: House
+) -> None:
+    token = house.token("prometheus", "viewer", "*")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access()) as served:
+        assert (await asyncio.to_thread(get, served, house, token))[0] == 200
+        house.tokens.clear()
+        house.write()
+        house.issue()
+        ask = partial(asyncio.to_thread, get, served, house, token)
+        await until(ask, lambda answer: answer[0] == 401)  # files are looked at once a second
+
+
+async def test_where_clients_need_a_certificate_one_that_the_auth_file_knows_needs_no_token(
+    tmp_path: Path, house: House
+) -> None:
+    token = house.token("prometheus", "viewer", "*")
+    house.admit("{san: prometheus.example, name: prometheus, role: viewer, tenant: '*'}")
+    house.admit("{common_name: scraper, name: other, role: operator}")
+    house.admit("{san: ada.example, name: ada, role: viewer, tenant: vision}")
+    async with serving(tmp_path, metrics=EVERYWHERE, access=house.access(mtls=True)) as served:
+        with pytest.raises((URLError, ConnectionError, ssl.SSLError)):
+            await asyncio.to_thread(get, served, house, token)
+        for san, common_name, bad_token, status, said in (
+            ("prometheus.example", "x", None, 200, "ready 1"),
+            ("y.example", "scraper", None, 200, "ready 1"),
+            ("ada.example", "x", None, 403, "vision"),
+            ("y.example", "x", None, 401, "(san y.example, common_name x)"),
+            ("prometheus.example", "x", "revoked", 401, "not known"),  # it does not make up for it
+        ):
+            shown = house.client_ca.issue_cert(san, common_name=common_name)
+            found = await asyncio.to_thread(get, served, house, bad_token, shown=shown)
+            assert (found[0], said in found[1]) == (status, True), found
+
+
+async def test_on_loopback_names_are_for_callers_who_may_see_all(
+    tmp_path: Path, house: House
+) -> None:
+    """Jobs and users of a host reach loopback as well."""
+    here = MetricsEndpoint("127.0.0.1", 0, is_per_job=True)
+    admin = house.token("root", "admin")
+    bound = house.token("ada", "submitter", "vision")
+    access = house.access()
+    async with (
+        serving(tmp_path, metrics=here, access=access) as served,
+        house.calling(served, token=admin) as stub,
+    ):
+        assert served.ready.metrics.startswith("http://")
+        await stub.CreateJob(create("secret", tenant="default"))
+        texts = [await asyncio.to_thread(get, served, house, t) for t in (None, bound, admin)]
+    assert [status for status, _ in texts] == [200, 403, 200]
+    assert ["default" in text for _, text in texts] == [False, False, True]
+    assert "secret" not in texts[0][1]
+    assert "muster_hosts{" in texts[0][1]
+
+
+async def test_metrics_are_not_served_beside_others_or_to_anybody(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        taken = f"cannot serve metrics on 127.0.0.1:{port}"
+        open_to_all = "for metrics, beyond this machine: anybody may read"
+        for host, wanted, refusal in (
+            ("127.0.0.1", port, taken),
+            ("0.0.0.0", 0, open_to_all),
+            ("::", 0, open_to_all),
+        ):
+            with pytest.raises(CannotListen, match=refusal):
+                async with serving(tmp_path, metrics=MetricsEndpoint(host, wanted)):
+                    pass
+
+
+async def test_in_the_clear_only_where_the_operator_insists(
+    tmp_path: Path, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = house.token("prometheus", "viewer", "*")
+    clear = replace(house.access(), tls=None)
+    with pytest.raises(CannotListen, match=r"for metrics.*: no encryption"):
+        async with serving(tmp_path, metrics=EVERYWHERE, access=clear):
+            pass
+    clear = replace(clear, is_insecure=True)
+    async with serving(tmp_path, metrics=EVERYWHERE, access=clear) as served:
+        asked = [await asyncio.to_thread(get, served, house, one) for one in (None, token)]
+    assert [status for status, _ in asked] == [401, 200]
+    assert "insecure on 0.0.0.0:0 for metrics" in caplog.text
+
+
+# --- bytes that are no message -----------------------------------------------------------------
+
+
+GARBAGE = b"\x0a\xff\xff\xff\xff"  # a text of four gigabytes that is not there
+
+
+async def test_garbage_is_the_callers_mistake(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        serving(tmp_path, metrics=HERE) as served,
+        grpc.aio.insecure_channel(served.ready.address) as channel,
+    ):
+        for method in ("GetJob", "CreateJob", "WatchJobs"):
+            path = f"/scheduler.v1.SchedulerService/{method}"
+            is_watch = method.startswith("Watch")
+            make = channel.unary_stream if is_watch else channel.unary_unary
+            for _ in range(3):
+                call = make(path)(GARBAGE)
+                error = await refused(_first(call) if is_watch else call)
+                assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+                assert error.reason == "INVALID"
+                assert error.message.startswith("the message is not what this method takes: ")
+            labels = {"method": f"SchedulerService/{method}", "code": "INVALID_ARGUMENT"}
+            assert (await scraped(served))("muster_rpc_total", **labels) == 3
+    (line,) = (record.message for record in caplog.records if record.name == "muster.access")
+    assert line.startswith("messages that cannot be decoded: 1, the last one for GetJob")
+    assert "Traceback" not in caplog.text
+
+
+async def _first(call: grpc.aio.UnaryStreamCall[bytes, bytes]) -> bytes | None:
+    async for message in call:
+        return message
+    return None
+
+
+async def test_garbage_in_a_stream_of_requests_ends_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    async with (
+        serving(tmp_path) as served,
+        grpc.aio.insecure_channel(served.ready.address) as channel,
+    ):
+        call = channel.stream_stream(path)(iter([GARBAGE]))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "Traceback" not in caplog.text

@@ -1,17 +1,22 @@
-"""`muster job NAME --format`: where the ranks of a live job are, also after a swap, read as the
-tools read it that the files are for."""
+"""Where the ranks of a live job are, also after a swap: `muster job NAME --format`, read as the
+tools read it that the files are for, and `muster rendezvous`."""
 
 import asyncio
+import json
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from functools import partial
 
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from placement.fabric.hostlist import expand
 from scheduler.cli import program
-from scheduler.v1 import service_pb2
+from tests.commands import muster
+from tests.e2e.processes import MUSTER
 from tests.serving import Served, create
 
 GPUS = 8  # of each host
@@ -21,12 +26,7 @@ Places = dict[int, tuple[str, int]]  # rank -> host, local rank
 
 def printing(served: Served) -> Callable[..., Awaitable[Result]]:
     program.load_commands()
-
-    async def printed(*words: str) -> Result:
-        env = {"MUSTER_ADDRESS": served.ready.address}
-        return await asyncio.to_thread(CliRunner().invoke, program.app, words, env=env)
-
-    return printed
+    return partial(muster, served)
 
 
 def _hostfile(text: str) -> Places:
@@ -109,14 +109,6 @@ READERS: dict[str, Callable[[str], Places]] = {
 }
 
 
-def tuner_lines(text: str) -> list[list[str]]:
-    """What NCCL's example tuner plugin takes of its file: ten fields a line, but for comments."""
-    lines = [line.split(",") for line in text.splitlines() if not line.startswith("#")]
-    assert {len(line) for line in lines} == {10}
-    assert {line[3] for line in lines} <= {"ring", "tree", "pat"}
-    return lines
-
-
 async def test_files_follow_the_job_from_swap_to_swap_until_it_ends(served: Served) -> None:
     printed = printing(served)
 
@@ -132,30 +124,92 @@ async def test_files_follow_the_job_from_swap_to_swap_until_it_ends(served: Serv
     await served.stub.CreateJob(create("a", 2))
     first = await served.hosts_of("a")
     assert await printed_all(first) == {"torchrun", "env", "k8s"}
-    report = service_pb2.ReportHostRequest(name=first[1], signal="host-down")
-    await served.stub.ReportHost(report)
+    tuned = (await printed("job", "a", "--format", "nccl")).stdout
+    assert "within one rack" in tuned
+    assert first == ["z0-r0-h0", "z0-r0-h1"]
+    for host in ("z0-r1-h0", "z1-r0-h0", "z1-r1-h0", first[1]):  # each rack has one left
+        await served.report(host, "host-down")
     second = await served.hosts_of("a", but=first)
     assert first[1] not in second
     assert await printed_all(second) == set()  # ranks of the first attempt that are left are alone
-    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+    assert "within one rack" not in (await printed("job", "a", "--format", "nccl")).stdout
+    await served.cancel("a")
     done = await printed("job", "a", "--format", "env")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "muster: job a holds no hosts now\n"
 
 
-async def test_nccl_is_tuned_for_the_hosts_that_the_job_has_now(served: Served) -> None:
-    printed = printing(served)
+# --- `muster rendezvous`, for ranks that others start ------------------------------------------
+
+
+async def asked(served: Served, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own, for it becomes the command."""
+    env = os.environ | {"MUSTER_ADDRESS": served.ready.address} | more
+    return await asyncio.to_thread(
+        subprocess.run,
+        [MUSTER, "rendezvous", "a", *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def variables(text: str) -> dict[str, str]:
+    pairs = [line.split("=", 1) for line in text.splitlines()]
+    return {key: shlex.split(value)[0] for key, value in pairs}
+
+
+async def test_a_host_gets_its_place_and_after_a_swap_that_of_the_lost_one(served: Served) -> None:
+    unknown = await asked(served, "--host", "z0-r0-h0")
+    assert (unknown.returncode, "no job 'a'" in unknown.stderr) == (1, True)
     await served.stub.CreateJob(create("a", 2))
     first = await served.hosts_of("a")
-    at_first = await printed("job", "a", "--format", "nccl")
-    assert at_first.exit_code == 0, at_first.output
-    assert {(line[6], line[7]) for line in tuner_lines(at_first.stdout)} == {("2", "2")}
-    assert "within one rack" in at_first.stdout
-    for host in [first[1], *(f"{first[1].rpartition('-')[0]}-h{n}" for n in range(2))]:
-        if host != first[0]:
-            report: Any = service_pb2.ReportHostRequest(name=host, signal="host-down")
-            await served.stub.ReportHost(report)
-    await served.hosts_of("a", but=first)
-    after = await printed("job", "a", "--format", "nccl")
-    assert tuner_lines(after.stdout)
-    assert "within one rack" not in after.stdout  # the rack has one host left
+    found = variables((await asked(served, "--host", first[1])).stdout)
+    assert json.loads((await asked(served, "--host", first[1], "-o", "json")).stdout) == found
+    assert (found["NODE_RANK"], found["GROUP_RANK"]) == ("1", "1")
+    assert (found["PET_NNODES"], found["PET_NPROC_PER_NODE"]) == ("2", "8")
+    assert (found["MASTER_ADDR"], found["WORLD_SIZE"]) == (first[0], "16")
+    assert found["CROSS_SLURM_PROCID"] == found["SLURM_PROCID"] == "1"
+    await served.report(first[1], "host-down")
+    second = await served.hosts_of("a", but=first)
+    after = variables((await asked(served, SLURMD_NODENAME=second[1])).stdout)
+    assert (after["NODE_RANK"], after["TORCHELASTIC_RESTART_COUNT"]) == ("1", "1")
+    assert after["MASTER_PORT"] != found["MASTER_PORT"]
+    lost = await asked(served, "--host", first[1])
+    assert (lost.returncode, lost.stdout) == (6, "")
+    assert f"host {first[1]} is not in the gang of job a, attempt 2" in lost.stderr
+    await served.cancel("a")
+    ended = await asked(served, "--host", first[0])
+    assert (ended.returncode, "has ended: cancelled" in ended.stderr) == (1, True)
+
+
+async def test_it_becomes_the_command_and_no_shell_reads_it(served: Served) -> None:
+    await served.stub.CreateJob(create("a", 2))
+    (host, _) = await served.hosts_of("a")
+    shown = "import os, sys; print(os.environ['PET_NODE_RANK'], sys.argv[1]); sys.exit(7)"
+    words = ("--host", host, "--", sys.executable, "-c", shown, "$HOME; x")
+    done = await asked(served, *words)
+    assert (done.returncode, done.stdout) == (7, "0 $HOME; x\n")
+    none = await asked(served, "--host", host, "--", "/no/such/program")
+    said = "muster: /no/such/program: No such file or directory\n"
+    assert (none.returncode, none.stderr) == (127, said)
+
+
+async def test_it_waits_for_hosts_and_says_what_for(served: Served) -> None:
+    await served.start("before", 8)
+    await served.stub.CreateJob(create("a", 2))
+    late = await asked(served, "--timeout", "1s")
+    assert late.returncode == 124
+    assert "waiting: job a is queued: needs 2 hosts" in late.stderr
+    # It waits for the job, and then until its host takes the place of one that is lost.
+    standby = asyncio.create_task(asked(served, "--host", "z0-r1-h0", "--standby"))
+    await asyncio.sleep(0.5)
+    await served.cancel("before")
+    first = await served.hosts_of("a")
+    assert first == ["z0-r0-h0", "z0-r0-h1"]
+    for host in ("z0-r0-h1", "z1-r0-h0", "z1-r0-h1", "z1-r1-h0", "z1-r1-h1"):
+        await served.report(host, "host-down")
+    if "z0-r1-h0" not in await served.hosts_of("a", but=first):
+        await served.report("z0-r1-h1", "host-down")
+    assert variables((await standby).stdout)["NODE_RANK"] == "1"

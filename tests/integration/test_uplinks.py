@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
-import pytest
-from typer.testing import CliRunner, Result
 
-from scheduler.cli.program import app
-from scheduler.client import Client, ServiceError
+from scheduler.client import Client
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_from_mapping
-from scheduler.v1 import job_pb2, link_pb2, service_pb2, window_pb2
+from scheduler.v1 import link_pb2, service_pb2, window_pb2
 from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec
-from tests.secured import House
-from tests.serving import QUEUED, RUNNING, Served, create, serving, until_running
+from tests.commands import muster
+from tests.secured import callers
+from tests.serving import RUNNING, START_NS, Served, messages, refused, serving, until_running
 from tests.waiting import until
 
 
@@ -26,32 +24,13 @@ def report(name: str, share: float, **fields: str) -> service_pb2.ReportLinkRequ
     return service_pb2.ReportLinkRequest(name=name, share=share, **fields)
 
 
-async def test_a_gang_waits_for_a_link_and_starts_when_it_is_up(served: Served) -> None:
-    down = await served.stub.ReportLink(report("z1", 0, detail="cut"))
-    await served.stub.CreateJob(create("a", 6))
-    await served.stub.CreateJob(create("b", 4))
-    await served.until("b", RUNNING)
-    waiting = await served.get("a")
-    up = await served.stub.ReportLink(report("z1", 1))
-    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="b"))
-    await served.until("a", RUNNING)
-    links = await served.stub.ListLinks(service_pb2.ListLinksRequest(show_all=True))
-    assert waiting.state == QUEUED
-    assert "no gang may cross the uplink of z1" in waiting.reason
-    assert (down.share, down.carried_share, down.detail) == (0, 0, "cut")
-    assert (up.share, up.detail) == (1, "")
-    crossed = {link.name: list(link.crossed_by) for link in links.links}
-    assert crossed["z0"] == crossed["z1"] == ["tenants/default/jobs/a"]
-    assert [link.tier for link in links.links] == ["zone"] * 2 + ["rack"] * 4
-
-
 async def test_links_are_listed_as_they_are(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         await served.stub.ReportLink(report("z1-r0", 0.875, detail="2 of 16 cables"))
         drain = service_pb2.DrainLinkRequest(name="z0", reason="optics")
         drained = await served.stub.DrainLink(drain)
-        with pytest.raises(grpc.aio.AioRpcError) as stale:
-            await served.stub.UncordonLink(service_pb2.UncordonLinkRequest(name="z0", etag="x"))
+        uncordon = service_pb2.UncordonLinkRequest(name="z0", etag="x")
+        stale = await refused(served.stub.UncordonLink(uncordon))
         first = await served.stub.ListLinks(service_pb2.ListLinksRequest(page_size=1))
         token = first.next_page_token
         rest = await served.stub.ListLinks(service_pb2.ListLinksRequest(page_token=token))
@@ -61,7 +40,7 @@ async def test_links_are_listed_as_they_are(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         again = await served.stub.ListLinks(service_pb2.ListLinksRequest())
     assert drained.use == link_pb2.LINK_USE_DRAINING
-    assert stale.value.code() is grpc.StatusCode.ABORTED
+    assert stale.code is grpc.StatusCode.ABORTED
     names = [link.name for link in (*first.links, *rest.links)]
     assert names == ["z0", "z1-r0"]
     assert [link.name for link in status.links] == names
@@ -74,20 +53,18 @@ async def test_links_are_listed_as_they_are(tmp_path: Path) -> None:
 
 
 async def test_a_window_on_a_link_goes_over_the_wire(served: Served) -> None:
-    now = (await served.stub.GetStatus(service_pb2.GetStatusRequest())).server.time
     window = window_pb2.Window(
         name="w", kind=window_pb2.WINDOW_KIND_MAINTENANCE, links=["z1"], link_share=0.5
     )
-    window.start_time.FromNanoseconds(now.ToNanoseconds())
-    window.end_time.FromNanoseconds(now.ToNanoseconds() + 3_600 * 10**9)
+    window.start_time.FromNanoseconds(START_NS)
+    window.end_time.FromNanoseconds(START_NS + 3_600 * 10**9)
     made = await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
     listing = service_pb2.ListLinksRequest()
-    [link] = (
-        await until(
-            lambda: served.stub.ListLinks(listing),
-            lambda a: a.links and a.links[0].carried_share < 1,
-        )
-    ).links
+    answer = await until(
+        lambda: served.stub.ListLinks(listing),
+        lambda answer: [link.carried_share for link in answer.links] == [0.5],
+    )
+    (link,) = answer.links
     assert (list(made.links), made.link_share, list(made.chosen_hosts)) == (["z1"], 0.5, [])
     assert (link.name, link.share, link.carried_share) == ("z1", 1, 0.5)
     assert list(link.windows) == ["w"]
@@ -96,59 +73,37 @@ async def test_a_window_on_a_link_goes_over_the_wire(served: Served) -> None:
 async def test_a_watch_lists_first_and_then_follows(served: Served) -> None:
     await served.stub.ReportLink(report("z0", 0.5))
 
-    def watched() -> list[service_pb2.WatchLinksResponse]:
-        with Client(served.ready.address) as client:
-            stream = client.watch_links(initial_list=True)
-            seen = [next(stream), next(stream)]
-            client.report_link("z1", 0.25)
-            return [*seen, next(stream)]
-
-    listed, bookmark, change = await asyncio.to_thread(watched)
+    with Client(served.ready.address) as client:
+        stream = client.watch_links(initial_list=True)
+        listed, bookmark = [await asyncio.to_thread(next, stream) for _ in range(2)]
+        await asyncio.to_thread(client.report_link, "z1", 0.25)
+        change = await asyncio.to_thread(next, stream)
     replayed = served.stub.WatchLinks(service_pb2.WatchLinksRequest(after_version=0, name="z0"))
-    [early] = [await replayed.read()]
-    with pytest.raises(grpc.aio.AioRpcError) as missing:
-        await served.stub.WatchLinks(service_pb2.WatchLinksRequest(name="z9")).read()
-    assert (listed.link.name, listed.link.share, listed.HasField("change_time")) == (
-        "z0",
-        0.5,
-        False,
-    )
+    (early,) = await messages(replayed, 1)
+    unknown = served.stub.WatchLinks(service_pb2.WatchLinksRequest(name="z9"))
+    missing = await refused(anext(aiter(unknown)))
+    assert (listed.link.name, listed.link.share) == ("z0", 0.5)
+    assert not listed.HasField("change_time")
     assert bookmark.bookmark
     assert (change.link.name, change.link.share) == ("z1", 0.25)
     assert change.HasField("change_time")
     assert (early.link.name, early.link.share) == ("z0", 0.5)
-    assert missing.value.code() is grpc.StatusCode.NOT_FOUND
+    assert missing.code is grpc.StatusCode.NOT_FOUND
 
 
-async def test_what_no_link_carries_is_refused(served: Served) -> None:
-    cases = {
-        ("z0", 1.5): ("INVALID_ARGUMENT", ["share"]),
-        ("z0-r0-h0", 0.5): ("INVALID_ARGUMENT", ["name"]),
-        ("z9", 0.5): ("NOT_FOUND", []),
-    }
-
-    def refusals() -> Iterator[tuple[str, list[str]]]:
-        with Client(served.ready.address) as client:
-            for name, share in cases:
-                with pytest.raises(ServiceError) as error:
-                    client.report_link(name, share)
-                yield error.value.code, [where for where, _ in error.value.violations]
-
-    assert await asyncio.to_thread(lambda: [*refusals()]) == [*cases.values()]
+async def test_what_no_link_carries_is_refused_and_a_check_changes_nothing(served: Served) -> None:
+    for request, code, fields in (
+        (report("z0", 1.5), "INVALID_ARGUMENT", ("share",)),
+        (service_pb2.ReportLinkRequest(name="z1"), "INVALID_ARGUMENT", ("share",)),
+        (report("z0-r0-h0", 0.5), "INVALID_ARGUMENT", ("name",)),
+        (report("z9", 0.5), "NOT_FOUND", ()),
+    ):
+        error = await refused(served.stub.ReportLink(request))
+        assert (error.code.name, error.fields) == (code, fields)
+    checked = report("z1", 0.5)
+    checked.validate_only = True
+    assert (await served.stub.ReportLink(checked)).share == 0.5
     assert not (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
-
-
-async def test_a_dry_run_changes_nothing(served: Served) -> None:
-    request = report("z1", 0.5)
-    request.validate_only = True
-    answer = await served.stub.ReportLink(request)
-    listed = await served.stub.ListLinks(service_pb2.ListLinksRequest())
-    unset = service_pb2.ReportLinkRequest(name="z1")
-    with pytest.raises(grpc.aio.AioRpcError) as missing:
-        await served.stub.ReportLink(unset)
-    assert answer.share == 0.5
-    assert not listed.links
-    assert "share: is required" in str(missing.value.details())
 
 
 TRAIN = {
@@ -163,16 +118,14 @@ TRAIN = {
 
 async def test_links_list_what_renewals_of_running_gangs_take(tmp_path: Path) -> None:
     """A rack's uplink carries as much as its hosts send, so steps do not count as its load."""
-    ask = ["links", "--all", "--columns", "link,renewals"]
     spec = job_from_mapping({**TRAIN, "checkpoint": {"peers": 1, "peer_interval_s": 10}})
     async with serving(tmp_path, fabric_spec=fabric_spec(zones=1, racks=4)) as served:
-        ask += ["--address", served.ready.address]
         await served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec_to_proto(spec)))
         await served.until("train", RUNNING)
         listing = service_pb2.ListLinksRequest(show_all=True)
         links = {link.name: link for link in (await served.stub.ListLinks(listing)).links}
-        table = await asyncio.to_thread(CliRunner().invoke, app, ask)
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="train"))
+        table = await muster(served, "links", "--all", "--columns", "link,renewals")
+        await served.cancel("train")
         ended = await until(
             lambda: served.stub.ListLinks(listing),
             lambda answer: not any(link.renewal_share for link in answer.links),
@@ -189,21 +142,16 @@ async def test_links_list_what_renewals_of_running_gangs_take(tmp_path: Path) ->
 
 
 async def test_a_slow_gang_is_named_and_moved_where_that_pays(tmp_path: Path) -> None:
-    wide = fabric_spec(zones=3)
-    async with serving(tmp_path, fabric_spec=wide) as served:
-
-        def told() -> tuple[job_pb2.Job, service_pb2.DefragmentResponse, job_pb2.Job]:
-            with Client(served.ready.address) as client:
-                client.create_job(job_from_mapping(TRAIN))
-                while not (hosts := client.get_job("train").placement.hosts):
-                    pass
-                client.report_link(hosts[0][:2], 0.1)
-                slow = client.list_jobs()[0]
-                found = client.defragment(slow_gangs=True)
-                client.defragment(slow_gangs=True, apply=True, etag=found.etag)
-                return slow, found, client.list_jobs()[0]
-
-        slow, found, after = await asyncio.to_thread(told)
+    async with serving(tmp_path, fabric_spec=fabric_spec(zones=3)) as served:
+        spec = spec_to_proto(job_from_mapping(TRAIN))
+        await served.stub.CreateJob(service_pb2.CreateJobRequest(spec=spec))
+        hosts = await served.hosts_of("train")
+        await served.stub.ReportLink(report(hosts[0][:2], 0.1))
+        slow = await served.get("train")
+        found = await served.stub.Defragment(service_pb2.DefragmentRequest(slow_gangs=True))
+        moving = service_pb2.DefragmentRequest(slow_gangs=True, apply=True, etag=found.etag)
+        await served.stub.Defragment(moving)
+        after = await served.get("train")
     link = slow.slowdown.links[0]
     assert slow.slowdown.slower > 0.05
     assert slow.reason.endswith(f"% longer: the uplink of {link} at 10 %")
@@ -215,22 +163,14 @@ async def test_a_slow_gang_is_named_and_moved_where_that_pays(tmp_path: Path) ->
     assert (after.attempt, after.reason) == (2, "")
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
-
-
-async def test_explain_says_whose_traffic_shares_an_uplink(tmp_path: Path, house: House) -> None:
+async def test_explain_says_whose_traffic_shares_an_uplink(tmp_path: Path) -> None:
     """By name to those who may see the job, to others without it."""
     tenants = Tenants((Tenant("nlp"), Tenant("vision")), "vision")
-    root, ada = house.token("root", "admin"), house.token("ada", "viewer", "nlp")
+    who = ("root", "admin", ""), ("ada", "viewer", "nlp")
     kept = [f"z{zone}-r2-h{host}" for zone in (0, 1) for host in (0, 1)]
     wide = fabric_spec(zones=2, racks=3)
-    async with (
-        serving(tmp_path, access=house.access(), tenants=tenants, fabric_spec=wide) as served,
-        house.calling(served, root) as stub,
-        house.calling(served, ada) as bound,
-    ):
+    settings: Any = {"tenants": tenants, "fabric_spec": wide}
+    async with callers(tmp_path, *who, **settings) as (_, stub, bound):
         for host in kept:  # four hosts are left in each zone: six lie in both
             await stub.CordonHost(service_pb2.CordonHostRequest(name=host))
         for name, tenant in (("x", "vision"), ("y", "nlp")):
@@ -247,19 +187,17 @@ async def test_explain_says_whose_traffic_shares_an_uplink(tmp_path: Path, house
         assert all(0 < shared.busy_share < 1 for shared in found)
 
 
-async def test_ports_of_switches_become_shares_of_uplinks(tmp_path: Path) -> None:
+async def test_ports_of_switches_become_shares_of_uplinks(served: Served, tmp_path: Path) -> None:
     """What the server has already is not reported again; a domain it lacks is named by line."""
     table, uplinks = tmp_path / "ports.csv", tmp_path / "uplinks.csv"
     table.write_text("device,port,state,speed\ns0,1,up,400\ns0,2,down,400\ns1,1,up,400\n")
     uplinks.write_text("domain,device,port,gbps\nz0,s0,1,400\nz0,s0,2,400\nz9,s1,1,400\n")
     command = ["report", "--import", str(table), "--format", "ports-csv", "--uplinks", str(uplinks)]
-    async with serving(tmp_path) as served:
-        ask = [*command, "--address", served.ready.address]
-        dry = await asyncio.to_thread(CliRunner().invoke, app, [*ask, "--dry-run"])
-        before = await served.stub.ListLinks(service_pb2.ListLinksRequest())
-        first = await asyncio.to_thread(CliRunner().invoke, app, ask)
-        again = await asyncio.to_thread(CliRunner().invoke, app, ask)
-        after = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+    listing = service_pb2.ListLinksRequest()
+    dry = await muster(served, *command, "--dry-run")
+    before = await served.stub.ListLinks(listing)
+    first, again = await muster(served, *command), await muster(served, *command)
+    after = await served.stub.ListLinks(listing)
     assert [run.exit_code for run in (dry, first, again)] == [2, 2, 2]
     assert "z0 carries 0.5 instead of 1: s0 2 0 Gbit/s" in dry.output
     assert "uplinks.csv:4: domain: no domain 'z9' in this fabric" in first.output
@@ -271,31 +209,24 @@ async def test_ports_of_switches_become_shares_of_uplinks(tmp_path: Path) -> Non
 
 
 async def test_failed_switches_are_reported_as_what_is_left_of_uplinks(served: Served) -> None:
-    async def report_failed(*words: str) -> Result:
-        env = {"MUSTER_ADDRESS": served.ready.address, "COLUMNS": "100"}
-        return await asyncio.to_thread(CliRunner().invoke, app, ["report", *words], env=env)
-
-    tried = await report_failed("--failed", "z0-ctsw03", "--dry-run")
+    tried = await muster(served, "report", "--failed", "z0-ctsw03", "--dry-run")
     assert tried.exit_code == 0, tried.output
     assert not (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
-    told = await report_failed("--failed", "z0-ctsw03", "--failed", "z1-r0-rtsw/z1-ctsw00")
+    failed = ("report", "--failed", "z0-ctsw03", "--failed", "z1-r0-rtsw/z1-ctsw00")
+    told = await muster(served, *failed)
     assert told.exit_code == 0, told.output
     links = (await served.stub.ListLinks(service_pb2.ListLinksRequest())).links
     # Each rack has a cable to each of 16 switches of its zone, each of which has one upwards.
-    assert {link.name: link.share for link in links} == {
-        "z0": 0.9375,
-        "z0-r0": 0.9375,
-        "z0-r1": 0.9375,
-        "z1-r0": 0.9375,
-    }
+    weak = dict.fromkeys(("z0", "z0-r0", "z0-r1", "z1-r0"), 0.9375)
+    assert {link.name: link.share for link in links} == weak
     assert links[0].detail == "z0-ctsw03, z1-r0-rtsw/z1-ctsw00 failed"
     assert "4 uplinks are part of it: 4 changed" in told.output
-    again = await report_failed("--failed", "z0-ctsw03", "--failed", "z1-r0-rtsw/z1-ctsw00")
+    again = await muster(served, *failed)
     assert "4 uplinks are part of it: 0 changed" in again.output
-    wrong = await report_failed("--failed", "z0-ctsw99")
-    assert wrong.exit_code == 2
-    assert "has no switch 'z0-ctsw99'" in wrong.output
-    mixed = await report_failed("z0-r0-h0", "--failed", "z0-ctsw03")
-    assert "cannot be used with HOST" in mixed.output
-    halved = await report_failed("--failed", "z0-ctsw03", "--share", "0.5")
-    assert "cannot be used with --share" in halved.output
+    for words, said in (
+        ("--failed z0-ctsw99", "has no switch 'z0-ctsw99'"),
+        ("z0-r0-h0 --failed z0-ctsw03", "cannot be used with HOST"),
+        ("--failed z0-ctsw03 --share 0.5", "cannot be used with --share"),
+    ):
+        wrong = await muster(served, "report", *words.split())
+        assert (wrong.exit_code, said in wrong.output) == (2, True), wrong.output

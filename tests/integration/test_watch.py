@@ -1,26 +1,33 @@
 """Watching: every change once, in order, from any version, across reconnection."""
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
-from random import Random
+from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 
+from scheduler.client import Client
 from scheduler.service.rpc.overview import watch
-from scheduler.v1 import host_pb2, service_pb2, window_pb2
+from scheduler.v1 import host_pb2, job_pb2, service_pb2, window_pb2
+from scheduler.wire.durations import duration
+from tests.integration.test_windows import making
 from tests.serving import (
     CANCELLED,
+    COMPLETED,
     QUEUED,
     RUNNING,
     START_NS,
     Served,
     create,
     error_of,
+    messages,
     refused,
     serving,
-    slow_disk,
 )
 
 Seen = tuple[int, str, str]
@@ -31,30 +38,23 @@ def _seen(change: service_pb2.WatchJobsResponse) -> Seen:
     return (change.version, change.job.spec.name, kind)
 
 
-async def _read(served: Served, count: int, **request: object) -> list[Seen]:
+async def _read(served: Served, count: int, **request: Any) -> list[Seen]:
     """The next `count` changes."""
-    stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(**request))  # type: ignore[arg-type]
-    seen = []
-    async for change in stream:
-        seen.append(_seen(change))
-        if len(seen) == count:
-            stream.cancel()
-            return seen
-    raise AssertionError("the stream ended")
+    stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(**request))
+    return [_seen(change) for change in await messages(stream, count)]
 
 
 async def _some_life(served: Served) -> None:
     """Versions 2 to 9, of which 6 changes a job and a host at once, and 8 no job."""
-    await served.stub.CreateJob(create("a", 8))
-    await served.until("a", RUNNING)
+    await served.start("a", 8)
     await served.stub.CreateJob(create("b"))
-    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="b"))
-    await served.stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="gpu-lost"))
+    await served.cancel("b")
+    await served.report("z0-r0-h0")
     while (await served.get("a")).state == RUNNING:
         await asyncio.sleep(0)
     await served.until("a", QUEUED)
     await served.stub.CordonHost(service_pb2.CordonHostRequest(name="z1-r0-h0"))
-    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+    await served.cancel("a")
 
 
 LIFE = [
@@ -81,13 +81,10 @@ async def test_a_watch_from_any_version_sees_what_was_seen_live(tmp_path: Path) 
         assert await _read(served, len(of_b), after_version=0, name="b") == of_b
 
         request = service_pb2.WatchJobsRequest(after_version=1)
-        stream = served.stub.WatchJobs(request)
-        one_by_one = [await anext(aiter(stream)) for _ in LIFE]
-        stream.cancel()
+        one_by_one = await messages(served.stub.WatchJobs(request), len(LIFE))
         request.in_batches = True
-        stream = served.stub.WatchJobs(request)
-        assert [*(await anext(aiter(stream))).changes] == one_by_one
-        stream.cancel()
+        (batch,) = await messages(served.stub.WatchJobs(request), 1)
+        assert [*batch.changes] == one_by_one
         started, now = one_by_one[1], await served.get("a")  # the job as it was then
         assert (started.job.state, len(started.job.placement.hosts)) == (RUNNING, 8)
         assert now.state == CANCELLED
@@ -107,35 +104,13 @@ async def test_changes_while_the_log_is_read_come_once_and_in_order(served: Serv
 
 
 async def test_a_watch_from_now_on_misses_nothing_after_its_first_word(served: Served) -> None:
-    await served.stub.CreateJob(create("before"))
-    await served.until("before", RUNNING)
+    await served.start("before")
     stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
     from_version = dict(await stream.initial_metadata())["muster-version"]
     await served.stub.CreateJob(create("after"))
-    first = await anext(aiter(stream))
-    stream.cancel()
+    (first,) = await messages(stream, 1)
     assert from_version == "3"
     assert _seen(first) == (4, "after", "submitted")
-
-
-async def _drained(stream: AsyncIterable[service_pb2.WatchJobsResponse]) -> None:
-    async for _ in stream:
-        pass
-
-
-async def test_a_watcher_that_falls_behind_is_told_to_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow_disk(monkeypatch)  # so that many changes become visible at once
-    async with serving(tmp_path, watch_depth=2) as served:
-        stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest())
-        await stream.initial_metadata()
-        submits = [served.stub.CreateJob(create(f"j{i}", 8)) for i in range(30)]
-        await asyncio.gather(*submits)
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asyncio.wait_for(_drained(stream), 5)
-    error = error_of(caught.value)
-    assert (error.code, error.reason) == (grpc.StatusCode.ABORTED, "WATCH_BEHIND")
 
 
 async def test_a_stopping_server_ends_its_watches_as_unavailable(served: Served) -> None:
@@ -148,47 +123,6 @@ async def test_a_stopping_server_ends_its_watches_as_unavailable(served: Served)
     assert error_of(caught.value).code is grpc.StatusCode.UNAVAILABLE
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_streams_cut_off_at_random_and_resumed_have_neither_gap_nor_repeat(
-    tmp_path: Path, seed: int
-) -> None:
-    """A watcher reads a few changes, is cut off in the midst of things, and resumes from
-    the last version it has; the server stops and comes back once."""
-    random = Random(seed)
-    names = [f"j{i}" for i in range(24)]
-    seen: list[Seen] = []
-
-    async def live(served: Served, some: list[str]) -> None:
-        for name in some:
-            await served.stub.CreateJob(create(name, random.choice((1, 2, 8))))
-            if random.random() < 0.5:
-                await served.stub.CancelJob(service_pb2.CancelJobRequest(name=name))
-            await asyncio.sleep(0)
-
-    async def follow(served: Served, last: int) -> None:
-        while not seen or seen[-1][0] < last:
-            after = seen[-1][0] if seen else 0
-            stream = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=after))
-            for _ in range(random.randint(1, 4)):
-                change = await anext(aiter(stream))
-                seen.append(_seen(change))
-                if seen[-1][0] >= last:
-                    break
-            stream.cancel()
-
-    for half in (names[:12], names[12:]):
-        async with serving(tmp_path) as served:
-            living = asyncio.create_task(live(served, half))
-            await asyncio.wait_for(follow(served, 2 + len(seen)), 20)
-            await living
-            mark = await served.stub.CreateJob(create(f"last-of-{half[0]}", 8))
-            await asyncio.wait_for(follow(served, mark.version), 20)
-    async with serving(tmp_path) as served:
-        whole = await _read(served, len(seen), after_version=0)
-    assert seen == whole
-    assert len(seen) > len(names)
-
-
 HostSeen = tuple[int, dict[str, str]]
 
 
@@ -197,16 +131,10 @@ def _hosts_seen(change: service_pb2.WatchHostsResponse) -> HostSeen:
     return (change.version, states)
 
 
-async def _read_hosts(served: Served, count: int, **request: object) -> list[HostSeen]:
+async def _read_hosts(served: Served, count: int, **request: Any) -> list[HostSeen]:
     """The next `count` messages about hosts."""
-    stream = served.stub.WatchHosts(service_pb2.WatchHostsRequest(**request))  # type: ignore[arg-type]
-    seen = []
-    async for change in stream:
-        seen.append(_hosts_seen(change))
-        if len(seen) == count:
-            stream.cancel()
-            return seen
-    raise AssertionError("the stream ended")
+    stream = served.stub.WatchHosts(service_pb2.WatchHostsRequest(**request))
+    return [_hosts_seen(change) for change in await messages(stream, count)]
 
 
 HOST_LIFE = [
@@ -216,15 +144,11 @@ HOST_LIFE = [
 ]
 
 
-async def _host_life(served: Served) -> None:
-    await _some_life(served)
-    await served.stub.ReportHost(service_pb2.ReportHostRequest(name="z0-r0-h0", signal="repaired"))
-
-
 async def test_a_watch_of_hosts_from_any_version_sees_what_was_seen_live(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         live = asyncio.create_task(_read_hosts(served, 3, after_version=1))
-        await _host_life(served)
+        await _some_life(served)
+        await served.report("z0-r0-h0", "repaired")
         assert await live == HOST_LIFE
     async with serving(tmp_path) as served:
         for after in (0, 5, 6, 9):
@@ -236,9 +160,10 @@ async def test_a_watch_of_hosts_from_any_version_sees_what_was_seen_live(tmp_pat
         assert error.reason == "NOT_FOUND"
 
 
-async def test_a_window_is_told_of_in_as_many_messages_as_it_takes(
+async def test_many_hosts_are_told_of_in_as_many_messages_as_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Those of a window, and those of a list."""
     monkeypatch.setattr(watch, "MOST_HOSTS", 3)
     window = window_pb2.Window(name="w", kind=window_pb2.WINDOW_KIND_MAINTENANCE, hosts=["z0"])
     window.start_time.FromNanoseconds(START_NS)
@@ -246,8 +171,201 @@ async def test_a_window_is_told_of_in_as_many_messages_as_it_takes(
     async with serving(tmp_path) as served:
         stream = served.stub.WatchHosts(service_pb2.WatchHostsRequest(after_version=1))
         await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
-        first, rest = await anext(aiter(stream)), await anext(aiter(stream))
-        stream.cancel()
+        first, rest = await messages(stream, 2)
+        listing = service_pb2.WatchHostsRequest(initial_list=True, name="z0")
+        some, others, mark = await messages(served.stub.WatchHosts(listing), 3)
     assert (len(first.hosts), first.more, len(rest.hosts), rest.more) == (3, True, 1, False)
     assert first.version == rest.version
     assert {host.reason for host in (*first.hosts, *rest.hosts)} == {"window w"}
+    names = [host.name for host in (*some.hosts, *others.hosts)]
+    assert names == ["z0-r0-h0", "z0-r0-h1", "z0-r1-h0", "z0-r1-h1"]
+    assert (some.more, others.more, mark.more, mark.bookmark) == (True, True, False, True)
+
+
+# --- lists, bookmarks and filters --------------------------------------------------------------
+
+
+LISTED, BOOKMARK = service_pb2.JOB_CHANGE_LISTED, service_pb2.JOB_CHANGE_BOOKMARK
+SECOND = duration(1)
+
+
+@contextmanager
+def opened(stream: Any) -> Iterator[AsyncIterator[Any]]:
+    try:
+        yield aiter(stream)
+    finally:
+        stream.cancel()
+
+
+async def relabel(served: Served, name: str, **labels: str) -> None:
+    job = job_pb2.Job(name=name, spec=job_pb2.JobSpec(labels=labels))
+    mask = FieldMask(paths=["spec.labels"])
+    await served.stub.UpdateJob(service_pb2.UpdateJobRequest(job=job, update_mask=mask))
+
+
+async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(served: Served) -> None:
+    for name in ("a", "b"):
+        await served.start(name)
+    await served.stub.EndJob(service_pb2.EndJobRequest(name="a", outcome=COMPLETED))
+    request = service_pb2.WatchJobsRequest(initial_list=True)
+    with opened(served.stub.WatchJobs(request)) as changes:
+        first, second, mark = [await anext(changes) for _ in range(3)]
+        listed = await served.stub.ListJobs(service_pb2.ListJobsRequest())
+        request.in_batches = True
+        batch, end = await messages(served.stub.WatchJobs(request), 2)
+        await served.stub.CreateJob(create("c"))
+        after = await anext(changes)
+    assert ([*batch.changes], end.change) == ([first, second], BOOKMARK)
+    assert [(c.change, c.job.spec.name, c.job.state) for c in (first, second)] == [
+        (LISTED, "a", COMPLETED),
+        (LISTED, "b", RUNNING),
+    ]
+    assert first.version == mark.version == listed.version
+    assert (mark.change, mark.HasField("job"), mark.HasField("change_time")) == (
+        BOOKMARK,
+        False,
+        False,
+    )
+    assert (after.change, after.job.spec.name, after.version) == (
+        service_pb2.JOB_CHANGE_SUBMITTED,
+        "c",
+        mark.version + 1,
+    )
+
+
+async def test_a_list_has_what_the_watch_is_for(served: Served) -> None:
+    async with asyncio.timeout(60):
+        for name in ("a", "b", "c"):
+            await served.start(name)
+        for name in ("v", "w"):
+            await served.stub.CreateWindow(making(name=name))
+        await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=0.5))
+        await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z1", share=0.5))
+        seen = {}
+        for kind, name, thing in (
+            ("Jobs", "b", "job"),
+            ("Hosts", "z1-r0-h1", "hosts"),
+            ("Windows", "w", "window"),
+            ("Links", "z1", "link"),
+        ):
+            request = getattr(service_pb2, f"Watch{kind}Request")(initial_list=True, name=name)
+            first, mark = await messages(getattr(served.stub, f"Watch{kind}")(request), 2)
+            assert is_bookmark(mark)
+            of = getattr(first, thing)
+            seen[name] = [each.name for each in of] if kind == "Hosts" else [of.name]
+    assert seen == {
+        name: [f"tenants/default/jobs/{name}" if name == "b" else name] for name in seen
+    }
+    assert len(seen) == 4
+
+
+async def test_a_filter_lets_a_job_in_and_out_with_a_change(served: Served) -> None:
+    for name, team in (("mine", "nlp"), ("other", "vision")):
+        asked = create(name)
+        asked.spec.labels["team"] = team
+        await served.stub.CreateJob(asked)
+        await served.until(name, RUNNING)
+    request = service_pb2.WatchJobsRequest(filter="labels.team = nlp", initial_list=True)
+    with opened(served.stub.WatchJobs(request)) as changes:
+        start = [await anext(changes) for _ in range(2)]
+        await relabel(served, "other", team="nlp")
+        await relabel(served, "mine", team="vision")
+        await relabel(served, "mine", team="speech")
+        await relabel(served, "other", team="nlp", more="1")
+        seen = [await anext(changes) for _ in range(3)]
+    bad = await refused(
+        anext(aiter(served.stub.WatchJobs(service_pb2.WatchJobsRequest(filter="team = nlp"))))
+    )
+    assert [c.job.spec.name for c in start] == ["mine", ""]
+    assert [(c.job.spec.name, c.job.spec.labels["team"]) for c in seen] == [
+        ("other", "nlp"),
+        ("mine", "vision"),
+        ("other", "nlp"),
+    ]
+    assert (bad.code, bad.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ("filter",))
+
+
+async def test_a_watch_without_news_is_told_how_far_it_has_come(tmp_path: Path) -> None:
+    """Where nothing happens, and where nothing that happens concerns it; and not beyond what came
+    before it."""
+
+    async def watch_and_change(kind: str) -> None:
+        (tmp_path / kind).mkdir()
+        async with serving(tmp_path / kind) as served:
+            await _is_told_how_far(kind, served)
+
+    await asyncio.gather(*map(watch_and_change, ("Jobs", "Hosts", "Windows", "Links")))
+
+
+async def _is_told_how_far(kind: str, served: Served) -> None:
+    other = {"Jobs": "nobody", "Hosts": "z1", "Windows": "w", "Links": "z1"}[kind]
+    async with asyncio.timeout(60):
+        await served.start("a")
+        request = getattr(service_pb2, f"Watch{kind}Request")
+        watch = getattr(served.stub, f"Watch{kind}")
+        (first,) = await messages(watch(request(bookmark_interval=SECOND)), 1)
+        with opened(watch(request(bookmark_interval=SECOND, name=other))) as busy:
+            marking = asyncio.create_task(anext(busy))
+            for number in range(60):
+                await _change(served, kind, number)
+                await asyncio.sleep(0.05)
+                if marking.done():
+                    break
+            mark = await marking
+            newest = (await served.get("a")).version
+            seen = [mark.version]
+            while seen[-1] < newest:
+                seen.append((await anext(busy)).version)
+    assert is_bookmark(first)
+    assert is_bookmark(mark)
+    assert first.version < newest - 3 <= mark.version < newest
+    assert seen[-1] == newest
+
+
+async def _change(served: Served, kind: str, number: int) -> None:
+    """One event of this kind, about something else than `busy` watches."""
+    match kind:
+        case "Jobs":
+            await relabel(served, "a", number=str(number))
+        case "Hosts":
+            call = served.stub.UncordonHost if number % 2 else served.stub.CordonHost
+            verb = "Uncordon" if number % 2 else "Cordon"
+            await call(getattr(service_pb2, f"{verb}HostRequest")(name="z0-r1-h1"))
+        case "Windows":
+            await served.stub.CreateWindow(making(name=f"w{number}"))
+        case _:
+            share = 1.0 if number % 2 else 0.5
+            await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=share))
+
+
+def is_bookmark(message: Any) -> bool:
+    """Of a watch of any kind, and nothing besides."""
+    if isinstance(message, service_pb2.WatchHostsResponse):
+        return message.bookmark and not message.hosts
+    if isinstance(message, service_pb2.WatchLinksResponse):
+        return message.bookmark and not message.HasField("link")
+    marks = {BOOKMARK, service_pb2.WINDOW_CHANGE_BOOKMARK}
+    thing = "job" if isinstance(message, service_pb2.WatchJobsResponse) else "window"
+    return message.change in marks and not message.HasField(thing)
+
+
+async def test_what_a_watch_cannot_do_is_refused(served: Served) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"bookmark_interval": duration(0.5)}, "bookmark_interval"),
+        ({"bookmark_interval": duration(3_601)}, "bookmark_interval"),
+        ({"initial_list": True, "after_version": 0}, "after_version"),
+    ]
+    for method, (fields, field) in product(("WatchJobs", "WatchHosts", "WatchWindows"), wrong):
+        request = getattr(service_pb2, f"{method}Request")(**fields)
+        error = await refused(anext(aiter(getattr(served.stub, method)(request))))
+        assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+
+
+async def test_the_client_shows_the_bookmark_that_ends_a_list_and_no_other(served: Served) -> None:
+    await served.start("a")
+    with Client(served.ready.address) as client:
+        changes = client.watch_jobs(initial_list=True)
+        seen = [await asyncio.to_thread(next, changes) for _ in range(2)]
+        await relabel(served, "a", team="nlp")
+        seen.append(await asyncio.to_thread(next, changes))
+    assert [c.change for c in seen] == [LISTED, BOOKMARK, service_pb2.JOB_CHANGE_UPDATED]

@@ -1,5 +1,8 @@
 """Windows through a real server: made, listed, changed, removed; opened by the clock."""
 
+from __future__ import annotations
+
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +10,12 @@ import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from scheduler.client import Client
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import host_pb2, service_pb2, window_pb2
-from tests.serving import QUEUED, RUNNING, START_NS, Served, create, refused, serving
+from tests.secured import callers
+from tests.serving import QUEUED, RUNNING, START_NS, Served, create, messages, refused, serving
 from tests.waiting import until
 
 PENDING, OPEN = window_pb2.WINDOW_STATE_PENDING, window_pb2.WINDOW_STATE_OPEN
@@ -35,22 +41,6 @@ def making(**window: Any) -> service_pb2.CreateWindowRequest:
 async def windows(served: Served) -> list[window_pb2.Window]:
     answer = await served.stub.ListWindows(service_pb2.ListWindowsRequest())
     return list(answer.windows)
-
-
-async def test_a_window_is_changed_by_its_mask_and_removed(served: Served) -> None:
-    await served.stub.CreateWindow(making())
-    later = service_pb2.UpdateWindowRequest(
-        window=window_pb2.Window(name="w", end_time=at(9_000), reason="longer"),
-        update_mask=FieldMask(paths=["end_time"]),
-    )
-    after = await served.stub.UpdateWindow(later)
-    assert after.end_time == at(9_000)
-    assert after.reason == ""
-    gone = await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w"))
-    assert gone.name == "w"
-    assert await windows(served) == []
-    error = await refused(served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w")))
-    assert error.code is grpc.StatusCode.NOT_FOUND
 
 
 async def test_what_is_wrong_is_named_by_field(served: Served) -> None:
@@ -89,6 +79,7 @@ async def test_the_clock_opens_and_closes_a_window(tmp_path: Path) -> None:
         return now_ns
 
     async with serving(tmp_path, clock=clock) as served:
+        live = asyncio.create_task(_read(served.stub, 4, after_version=1))
         await served.stub.CreateWindow(making(start_s=0.05, end_s=1_000))
         waiting = create("a", hosts=8)
         waiting.spec.time_limit.seconds = 60
@@ -108,6 +99,16 @@ async def test_the_clock_opens_and_closes_a_window(tmp_path: Path) -> None:
         await served.stub.UpdateWindow(shorter)
         now_ns += SECOND_NS // 10
         await served.until("a", RUNNING)
+        watched = await live
+    assert [seen[1:] for seen in watched] == [
+        ("w", "CREATED", "PENDING"),
+        ("w", "OPENED", "OPEN"),
+        ("w", "UPDATED", "OPEN"),
+        ("w", "CLOSED", "OVER"),
+    ]
+    async with serving(tmp_path, clock=clock) as served:
+        assert await _read(served.stub, 4, after_version=0, name="w") == watched
+        assert await _read(served.stub, 2, after_version=watched[1][0]) == watched[2:]
 
 
 async def test_a_window_is_a_resource_with_its_times_and_a_name_for_what_it_is(
@@ -121,20 +122,26 @@ async def test_a_window_is_a_resource_with_its_times_and_a_name_for_what_it_is(
         assert found == made
         assert made.create_time == made.update_time
         longer = service_pb2.UpdateWindowRequest(
-            window=window_pb2.Window(name="w", end_time=at(9_000))
+            window=window_pb2.Window(name="w", end_time=at(9_000), reason="no field of the mask"),
+            update_mask=FieldMask(paths=["end_time"]),
         )
         changed = await served.stub.UpdateWindow(longer)
+        assert (changed.end_time, changed.reason) == (at(9_000), "")
         assert (changed.uid, changed.create_time) == (made.uid, made.create_time)
         assert changed.update_time.ToNanoseconds() > made.update_time.ToNanoseconds()
         assert changed.etag != made.etag
-        await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="w"))
+        remove = service_pb2.DeleteWindowRequest(name="w")
+        assert (await served.stub.DeleteWindow(remove)).name == "w"
+        assert await windows(served) == []
+        missing = await refused(served.stub.DeleteWindow(remove))
         other = await served.stub.CreateWindow(making())
         assert other.uid != made.uid
     async with serving(tmp_path) as served:
         again = await served.stub.GetWindow(service_pb2.GetWindowRequest(name="w"))
         assert (again.uid, again.etag) == (other.uid, other.etag)
         error = await refused(served.stub.GetWindow(service_pb2.GetWindowRequest(name="v")))
-    assert (error.code, error.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
+    for answer in (missing, error):
+        assert (answer.code, answer.reason) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
 
 
 async def test_who_has_seen_another_window_changes_nothing(served: Served) -> None:
@@ -182,3 +189,99 @@ async def test_windows_come_in_pages(served: Served) -> None:
     assert (await refused(served.stub.ListWindows(request))).fields == ("order_by",)
     bad = service_pb2.ListWindowsRequest(filter="start_time = soon")
     assert (await refused(served.stub.ListWindows(bad))).fields == ("filter",)
+
+
+# --- watches -----------------------------------------------------------------------------------
+
+
+Seen = tuple[int, str, str, str]  # version, window, what happened, state after it
+
+RESERVATION = window_pb2.WINDOW_KIND_RESERVATION
+
+
+def soon(name: str, start_s: float = 600, **more: Any) -> service_pb2.CreateWindowRequest:
+    given = {"kind": window_pb2.WINDOW_KIND_MAINTENANCE, "hosts": ["z0"], **more}
+    times = {"start_time": at(start_s), "end_time": at(start_s + 0.05)}
+    window = window_pb2.Window(name=name, **times, **given)
+    return service_pb2.CreateWindowRequest(window=window)
+
+
+def _seen(change: service_pb2.WatchWindowsResponse) -> Seen:
+    kind = service_pb2.WindowChange.Name(change.change).removeprefix("WINDOW_CHANGE_")
+    state = window_pb2.WindowState.Name(change.window.state).removeprefix("WINDOW_STATE_")
+    return (change.version, change.window.name, kind, state)
+
+
+async def _read(stub: Any, count: int, **request: Any) -> list[Seen]:
+    """The next `count` changes."""
+    stream = stub.WatchWindows(service_pb2.WatchWindowsRequest(**request))
+    return [_seen(change) for change in await messages(stream, count)]
+
+
+async def test_a_filter_lets_a_window_in_and_out_with_a_change(served: Served) -> None:
+    stub = served.stub
+    for name, reason in (("a", "firmware"), ("b", "cables")):
+        await stub.CreateWindow(soon(name, reason=reason))
+    changes = [("b", "firmware"), ("a", "cables"), ("a", "fans"), ("b", "firmware again")]
+    request = service_pb2.WatchWindowsRequest(filter='reason = "firmware*"', initial_list=True)
+    stream = aiter(watching := stub.WatchWindows(request))
+    start = [_seen(await anext(stream)) for _ in range(2)]
+    for name, reason in changes:
+        changed = window_pb2.Window(name=name, reason=reason)
+        await stub.UpdateWindow(service_pb2.UpdateWindowRequest(window=changed))
+    await stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="b"))
+    later = [_seen(await anext(stream)) for _ in range(4)]
+    watching.cancel()
+    assert [(name, kind) for _, name, kind, _ in (*start, *later)] == [
+        ("a", "LISTED"),
+        ("", "BOOKMARK"),
+        ("b", "UPDATED"),
+        ("a", "UPDATED"),
+        ("b", "UPDATED"),
+        ("b", "REMOVED"),
+    ]
+
+
+async def test_the_client_resumes_where_the_server_restarts(tmp_path: Path) -> None:
+    """From now on, then across a restart: no change is missed, none told twice."""
+    async with serving(tmp_path) as served:
+        address = served.ready.address
+        client = Client(address)
+        changes = client.watch_windows(after_version=1)
+        await served.stub.CreateWindow(soon("a"))
+        first = await asyncio.to_thread(next, changes)
+        await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="a"))
+    async with serving(tmp_path, listen=address) as served:
+        await served.stub.CreateWindow(soon("c"))
+        rest = [await asyncio.to_thread(next, changes) for _ in range(2)]
+        await asyncio.to_thread(client.close)
+    assert [_seen(change)[1:3] for change in (first, *rest)] == [
+        ("a", "CREATED"),
+        ("a", "REMOVED"),
+        ("c", "CREATED"),
+    ]
+
+
+async def test_a_tenant_is_told_of_its_own_windows_alone(tmp_path: Path) -> None:
+    """One that goes to another tenant is gone for those it was held for."""
+    tenants = Tenants((Tenant("nlp"), Tenant("vision")), "vision")
+    who = ("root", "admin", ""), ("ada", "viewer", "nlp")
+    async with callers(tmp_path, *who, tenants=tenants) as (_, stub, bound):
+        live = asyncio.create_task(_read(bound, 4, after_version=2))
+        for name, tenant, rack in (("theirs", "vision", "z0-r0"), ("ours", "nlp", "z0-r1")):
+            await stub.CreateWindow(soon(name, kind=RESERVATION, tenant=tenant, hosts=[rack]))
+        for name, tenant in (("ours", "vision"), ("theirs", "nlp")):
+            moved = window_pb2.Window(name=name, tenant=tenant)
+            await stub.UpdateWindow(service_pb2.UpdateWindowRequest(window=moved))
+        await stub.CreateWindow(soon("everybodys", hosts=["z1"]))
+        seen = await live
+        again = await _read(bound, 4, after_version=0)
+        whole = await _read(stub, 5, after_version=0)
+    assert [one[1:] for one in seen] == [
+        ("ours", "CREATED", "PENDING"),
+        ("ours", "REMOVED", "OVER"),
+        ("theirs", "CREATED", "PENDING"),
+        ("everybodys", "CREATED", "PENDING"),
+    ]
+    assert again == seen
+    assert [one[2] for one in whole] == ["CREATED", "CREATED", "UPDATED", "UPDATED", "CREATED"]
