@@ -7,23 +7,26 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.rpc.error_details_pb2 import RetryInfo
-from grpc_status import rpc_status
 
 from scheduler.access.listener import Access
 from scheduler.access.options import CallLimits
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.eventlog.store.sqlite import look_at
+from scheduler.engine import feed
+from scheduler.engine.planning import loop
+from scheduler.eventlog.store.sqlite import SqliteStore, look_at
 from scheduler.server import serve
+from scheduler.service.rpc.cluster import hosts
+from scheduler.service.rpc.jobs import jobs
 from scheduler.v1 import service_pb2
-from tests.secured import House, replace
-from tests.serving import RUNNING, create, refused, serving, until_running, url
+from tests.secured import House, callers, replace
+from tests.serving import CANCELLED, RUNNING, create, refused, serving, until_running, url
 from tests.waiting import until
 
 Code = grpc.StatusCode
@@ -36,30 +39,20 @@ def limited(**limits: int) -> Access:
 
 
 async def test_a_tenant_with_too_many_waiting_jobs_gets_no_more(tmp_path: Path) -> None:
-    async with serving(tmp_path, access=limited(waiting_jobs=2), tenants=TENANTS) as served:
-        await served.stub.CreateJob(create("big", 8))
-        await served.until("big", RUNNING)
-        for name in ("a", "b"):
-            await served.stub.CreateJob(create(name, 8, request_id=name))
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await served.stub.CreateJob(create("c", 8))
-        again = await served.stub.CreateJob(create("b", 8, request_id="b"))
-        other = await served.stub.CreateJob(create("d", 8, tenant="vision"))
-    assert caught.value.code() is Code.RESOURCE_EXHAUSTED
-    status = rpc_status.from_call(caught.value)
-    retry = RetryInfo()
-    assert any(detail.Unpack(retry) for detail in status.details)
-    assert retry.retry_delay.seconds == 1
-    assert (again.spec.name, other.spec.name) == ("b", "d")
-
-
-async def test_submits_at_once_do_not_pass_the_limit_together(tmp_path: Path) -> None:
-    async with serving(tmp_path, access=limited(waiting_jobs=3)) as served:
-        await served.stub.CreateJob(create("big", 8))
-        await served.until("big", RUNNING)
-        calls = [served.stub.CreateJob(create(f"j{n}", 8)) for n in range(20)]
+    """Also where they are submitted at once; a repeat and another tenant are not in the way."""
+    async with serving(tmp_path, access=limited(waiting_jobs=3), tenants=TENANTS) as served:
+        await served.start("big", 8)
+        names = [f"j{number}" for number in range(20)]
+        calls = [served.stub.CreateJob(create(name, 8, request_id=name)) for name in names]
         results = await asyncio.gather(*calls, return_exceptions=True)
-    assert sum(not isinstance(result, Exception) for result in results) == 3
+        made = [result for result in results if not isinstance(result, BaseException)]
+        assert len(made) == 3
+        name = made[0].spec.name
+        again = await served.stub.CreateJob(create(name, 8, request_id=name))
+        other = await served.stub.CreateJob(create("d", 8, tenant="vision"))
+    refusals = {result.code() for result in results if isinstance(result, grpc.aio.AioRpcError)}
+    assert refusals == {Code.RESOURCE_EXHAUSTED}
+    assert (again.uid, other.spec.name) == (made[0].uid, "d")
 
 
 async def test_streams_of_one_caller_and_of_all_are_counted(tmp_path: Path) -> None:
@@ -71,10 +64,10 @@ async def test_streams_of_one_caller_and_of_all_are_counted(tmp_path: Path) -> N
             await stack.enter_async_context(house.calling(served, token)) for token in tokens
         ]
 
-        async def watching(stub: object) -> grpc.aio.UnaryStreamCall[object, object]:
-            call = stub.WatchJobs(service_pb2.WatchJobsRequest())  # type: ignore[attr-defined]
+        async def watching(stub: Any) -> Any:
+            call = stub.WatchJobs(service_pb2.WatchJobsRequest())
             await call.initial_metadata()
-            return call  # type: ignore[no-any-return]
+            return call
 
         first, second = await watching(ada), await watching(ada)
         third = await watching(ada)
@@ -141,8 +134,7 @@ async def test_a_revoked_token_is_refused_and_its_watch_ends(tmp_path: Path) -> 
         await watching.initial_metadata()
         house.tokens.pop()
         house.write()
-        served.reload.set()  # SIGHUP: at once
-        await until(lambda: not served.reload.is_set())
+        await served.read_again()
         assert (await refused(stub.ListHosts(LIST))).code is Code.UNAUTHENTICATED
         await operator.CreateJob(create("a"))
         assert await watching.code() is Code.UNAUTHENTICATED
@@ -164,8 +156,7 @@ async def test_a_watch_ends_when_its_caller_moves_to_another_tenant(tmp_path: Pa
         assert (await anext(aiter(watching))).job.spec.name == "seen"
         house.tokens[-1] = house.tokens[-1].replace('"vision"', '"default"')
         house.write()
-        served.reload.set()
-        await until(lambda: not served.reload.is_set())
+        await served.read_again()
         await operator.CreateJob(create("unseen", tenant="vision"))
         assert {change.job.spec.name for change in await _until_end(watching)} <= {"seen"}
         assert await watching.code() is Code.PERMISSION_DENIED
@@ -190,8 +181,7 @@ async def test_what_is_broken_leaves_the_old_one_in_force(
     async with serving(tmp_path, access=house.access()) as served:
         replace(house.certificate, house.ca.issue_cert("localhost").cert_chain_pems[0].bytes())
         replace(house.auth, "tokens: [{id: x}]\n")
-        served.reload.set()
-        await until(lambda: not served.reload.is_set())
+        await served.read_again()
         async with house.calling(served, token) as stub:
             assert (await stub.ListHosts(LIST)).hosts
     assert "auth.yaml:1: tokens.0" in caplog.text
@@ -220,27 +210,20 @@ async def test_a_reload_takes_new_tenants_and_says_who_did_it(
     assert [(type(a.event).__name__, a.actor) for a in asked][-1] == ("TenantsLoaded", "server")
 
 
-async def _tenants(stub: object) -> set[str]:
-    answer = await stub.ListTenants(service_pb2.ListTenantsRequest())  # type: ignore[attr-defined]
+async def _tenants(stub: Any) -> set[str]:
+    answer = await stub.ListTenants(service_pb2.ListTenantsRequest())
     return {tenant.name for tenant in answer.tenants}
 
 
 async def test_the_log_has_who_asked_and_nobody_for_the_schedulers_own(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    root = house.token("root", "admin")
-    async with (
-        serving(tmp_path, access=house.access()) as served,
-        house.calling(served, root) as stub,
-    ):
+    async with callers(tmp_path, ("root", "admin", "")) as (_, stub):
         await stub.CreateJob(create("a"))
         await until_running(stub, "a")
         await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
     copy = look_at(url(tmp_path))
-    actors = {version: "" for version, _ in copy.read()} | {
-        asked.version: asked.actor for asked in copy.requests()
-    }
-    names = [type(event).__name__ for _, event in copy.read()]
-    assert list(zip(names, actors.values(), strict=True)) == [
+    actors = {asked.version: asked.actor for asked in copy.requests()}
+    found = [(type(event).__name__, actors.get(version, "")) for version, event in copy.read()]
+    assert found == [
         ("FabricLoaded", "server"),
         ("JobSubmitted", "root"),
         ("JobStarted", ""),
@@ -273,3 +256,141 @@ async def test_a_second_signal_ends_a_server_that_drains(tmp_path: Path) -> None
         assert await process.stdout.readline() == said
         process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGTERM
+
+
+# --- work that takes long holds up nobody ------------------------------------------------------
+
+
+MANY = 60  # more than asyncio's own threads
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What `waiting` holds goes on when this is set."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def waiting(held: threading.Event, call: Callable[..., Any]) -> Callable[..., Any]:
+    def after(*arguments: Any) -> Any:
+        held.wait(60)
+        return call(*arguments)
+
+    return after
+
+
+async def test_a_submit_does_not_wait_for_watches_that_resume(
+    tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as served:
+        for name in ("a", "b"):
+            await served.stub.CreateJob(create(name))
+    async with serving(tmp_path) as served:
+        monkeypatch.setattr(SqliteStore, "read", waiting(held, SqliteStore.read))
+        watches = [
+            served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=number % 3))
+            for number in range(MANY)
+        ]
+        for watch in watches:
+            await watch.initial_metadata()
+        await asyncio.wait_for(served.stub.CreateJob(create("meanwhile")), 5)
+        await asyncio.wait_for(served.until("meanwhile", RUNNING), 5)
+        held.set()
+        for watch in watches:
+            async for change in watch:
+                if change.job.spec.name == "meanwhile":
+                    break
+            watch.cancel()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(SqliteStore, "append"), (loop, "decide_restarts")],
+    ids=["write", "restart"],
+)
+async def test_watches_that_resume_let_writes_and_restarts_go_first(
+    owner: object, name: str, tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "_LOOK_S", 60.0)  # for which they may be kept waiting
+    begun = threading.Event()
+
+    def begins(*arguments: Any) -> Any:
+        begun.set()
+        return waiting(held, work)(*arguments)
+
+    async with serving(tmp_path) as served:
+        job = await served.start("a")
+        work = getattr(owner, name)
+        monkeypatch.setattr(owner, name, begins)
+        report = service_pb2.ReportHostRequest(name=job.placement.hosts[0], signal="gpu-lost")
+        reporting = asyncio.ensure_future(served.stub.ReportHost(report))
+        await asyncio.wait_for(asyncio.to_thread(begun.wait), 5)
+        changes = aiter(served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0)))
+        first = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(0.3)
+        assert not first.done()
+        held.set()
+        assert (await asyncio.wait_for(first, 5)).job.spec.name == "a"
+        await reporting
+
+
+async def test_nobody_has_more_questions_under_way_than_the_limits_say(
+    tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a submit does not wait for them."""
+    monkeypatch.setattr(jobs, "_dry_run", waiting(held, jobs._dry_run))
+    house = House(tmp_path)
+    ada, bob = (house.token(name, "operator", "") for name in ("ada", "bob"))
+    access = house.access(limits={"questions": 3, "questions_per_caller": 2})
+    request = create("would-be")
+    request.validate_only = True
+    async with (
+        serving(tmp_path, access=access) as served,
+        house.calling(served, ada) as hers,
+        house.calling(served, bob) as his,
+    ):
+        asking = [asyncio.ensure_future(hers.CreateJob(request)) for _ in range(3)]
+        first, *_ = (await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED))[0]
+        error = await refused(first)
+        assert (error.reason, error.code) == ("EXHAUSTED", grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert error.message == "ada has 2 dry runs, what-ifs and the like under way"
+        asking.remove(first)
+        asking.append(asyncio.ensure_future(his.CreateJob(request)))
+        await asyncio.sleep(0.1)
+        error = await refused(his.CreateJob(request))
+        assert error.message == "3 dry runs, what-ifs and the like wait; try again later"
+        await asyncio.wait_for(his.CreateJob(create("now")), 5)
+        await asyncio.wait_for(until_running(his, "now"), 5)
+        held.set()
+        assert len(await asyncio.gather(*asking)) == 3
+        assert (await his.CreateJob(request)).spec.name == "would-be"  # they are forgotten
+
+
+async def test_watches_resume_at_so_many_places_of_the_log_and_no_more(tmp_path: Path) -> None:
+    limits = CallLimits().model_copy(update={"log_passes": 0})  # so that one is too many
+    async with serving(tmp_path, access=Access(limits=limits), watch_changes=1) as served:
+        for number in range(3):
+            await served.stub.CreateJob(create(f"c{number}"))
+        early = served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0))
+        error = await refused(anext(aiter(early)))
+    assert error.reason == "EXHAUSTED"
+    assert error.message == "watches resume at 0 places of the log; try again later"
+
+
+async def test_a_change_does_not_stand_behind_the_lists_of_others(
+    tmp_path: Path, held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer is made in a thread too."""
+    monkeypatch.setattr(hosts, "hosts_page", waiting(held, hosts.hosts_page))
+    async with serving(tmp_path) as served:
+        await served.stub.CreateJob(create("a"))
+        ask = service_pb2.ListHostsRequest()
+        lists = [served.stub.ListHosts(ask) for _ in range(MANY)]
+        await asyncio.sleep(0.3)  # until they are there
+        async with asyncio.timeout(30):
+            cancelled = await served.cancel("a")
+        assert cancelled.state == CANCELLED
+        held.set()
+        for each in lists:
+            assert len((await each).hosts) == 8

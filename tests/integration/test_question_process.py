@@ -11,18 +11,22 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from placement.solver import ColumnLp, IntegerProgram
-from scheduler.core import State, replay
-from scheduler.core.model.events import Event, JobSubmitted
-from scheduler.engine.mirror import StateMirror
+from scheduler.core import Plan, SchedulingOptions, State, decide, replay
+from scheduler.core.model.events import Event, FabricChanged, JobSubmitted
+from scheduler.engine.mirror import StateMirror, _rows
+from scheduler.engine.planning.executor import PlanExecutor
+from scheduler.eventlog.codec import encode
 from scheduler.identity import Caller, Role, act_for, caller
 from scheduler.service.errors import ApiError, not_found
 from scheduler.service.questions import PATIENCE_S, Questions
 from tests.build import fabric, loaded, spec
+from tests.serving import RUNNING, create, serving
 from tests.waiting import until, wait_until
 
 LONG_S = 120.0
@@ -99,16 +103,6 @@ async def _in_process(questions: Questions, state: State | None) -> int:
     return answer[0]
 
 
-async def test_a_computation_that_runs_dry_fails_and_keeps_nobody_waiting() -> None:
-    questions = Questions()
-    try:
-        async with asyncio.timeout(60):
-            with pytest.raises(RuntimeError, match="without an answer"):
-                await questions.ask(next, iter(()))
-    finally:
-        questions.close()
-
-
 async def test_the_process_answers_on_the_state_and_for_the_caller(questions: Questions) -> None:
     state = questions._newest
     assert state is not None
@@ -122,20 +116,19 @@ async def test_the_process_answers_on_the_state_and_for_the_caller(questions: Qu
         assert answer == [state.version, "ada", "word"]
 
 
-async def test_a_question_is_about_the_state_of_its_time(questions: Questions) -> None:
+async def test_a_question_is_about_the_state_of_its_time_or_one_that_only_might_be(
+    questions: Questions,
+) -> None:
     before = questions._newest
     assert before is not None
     asked = asyncio.ensure_future(questions.ask_on(before, seen, ""))
     await asyncio.sleep(0)
     events: list[Event] = [JobSubmitted(1, "u", spec("j", 2), "")]
-    questions.follow(events, replay(events, before))
+    later = replay(events, before)
+    might_be = await questions.ask_on(later, seen, "")
+    assert might_be[:2] == (os.getpid(), later.version)
+    questions.follow(events, later)
     assert (await asked)[1] == before.version
-
-
-async def test_a_state_that_only_might_be_stays_in_the_thread(questions: Questions) -> None:
-    assert questions._newest is not None
-    might_be = replay([JobSubmitted(1, "u", spec("j", 2), "")], questions._newest)
-    assert (await questions.ask_on(might_be, seen, ""))[:2] == (os.getpid(), might_be.version)
 
 
 async def test_what_the_computation_raises_comes_through(questions: Questions) -> None:
@@ -148,22 +141,34 @@ async def test_what_the_computation_raises_comes_through(questions: Questions) -
         await questions.ask_on(state, odd)
     with pytest.raises(RuntimeError, match="Unpicklable: a: b"):
         await questions.ask_on(state, unpicklable)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(60):  # in the process, and in a thread
         with pytest.raises(RuntimeError, match="without an answer"):
             await questions.ask_on(state, runs_dry)
+        with pytest.raises(RuntimeError, match="without an answer"):
+            await questions.ask(next, iter(()))
     assert (await questions.ask_on(state, seen, ""))[0] != os.getpid()
 
 
-async def test_a_process_that_dies_loses_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_process_that_dies_loses_no_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     questions, state = Questions(has_process=True, start_s=0.0), loaded(fabric())
     questions.forget(state)
     await _in_process(questions, state)
     with caplog.at_level(logging.WARNING):
-        answers = (questions.ask_on(state, ends, os.getpid()) for _ in range(8))
-        assert await asyncio.gather(*answers) == ["answered"] * 8
+        answers = (questions.ask_on(state, ends, os.getpid()) for _ in range(3))
+        assert await asyncio.gather(*answers) == ["answered"] * 3
     assert caplog.text.count("the process for questions has ended") == 1
-    await _in_process(questions, state)  # and a new one follows
+    await _in_process(questions, state)  # and a new one follows, which ends with the server
+    mirror = questions._mirror
+    assert mirror is not None
+    asked = asyncio.ensure_future(questions.ask_on(state, lasts, tmp_path / "never"))
+    await until(questions._turn.locked)
     questions.close()
+    async with asyncio.timeout(LONG_S / 2):
+        await asyncio.wait({asked})
+    assert type(asked.exception()).__name__ == "WriterStopped"
+    assert mirror._process.poll() is not None
 
 
 async def test_threads_answer_while_a_long_question_keeps_the_process(
@@ -209,20 +214,6 @@ async def test_few_questions_start_no_process() -> None:
         assert questions._mirror is not None
     finally:
         questions.close()
-
-
-async def test_what_is_under_way_ends_with_the_server(tmp_path: Path) -> None:
-    questions, state = Questions(has_process=True, start_s=0.0), loaded(fabric())
-    questions.forget(state)
-    await _in_process(questions, state)
-    assert questions._mirror is not None
-    asked = asyncio.ensure_future(questions.ask_on(state, lasts, tmp_path / "never"))
-    await until(questions._turn.locked)
-    questions.close()
-    async with asyncio.timeout(LONG_S / 2):
-        await asyncio.wait({asked})
-    assert type(asked.exception()).__name__ == "WriterStopped"
-    assert questions._mirror._process.poll() is not None
 
 
 def test_ctrl_c_is_not_for_the_process(mirror: StateMirror) -> None:
@@ -291,3 +282,148 @@ def test_solvers_print_nothing_and_load_no_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# --- decisions in a process of their own -------------------------------------------------------
+
+
+LIMITS = SchedulingOptions()
+ALWAYS = 0.0
+
+
+class CountedDecisions:
+    """Those that are made in the thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, state: State, now_ns: int) -> Plan:
+        self.count += 1
+        return decide(state, now_ns, LIMITS)
+
+
+@pytest.fixture
+def here() -> CountedDecisions:
+    return CountedDecisions()
+
+
+@pytest.fixture
+async def executor(here: CountedDecisions) -> AsyncIterator[PlanExecutor]:
+    executor = PlanExecutor(here, LIMITS, lambda _: None, ALWAYS)
+    await executor.decide(loaded(fabric()), 0)  # long, hence a process from now on
+    await _until_up(executor)
+    yield executor
+    executor.close()
+
+
+async def _until_up(executor: PlanExecutor) -> StateMirror:
+    """Its process, once it answers."""
+    await until(lambda: executor._other is not None and executor._other.is_up())
+    assert executor._other is not None
+    return executor._other
+
+
+def _events(count: int, first: int = 0) -> list[Event]:
+    numbers = range(first, first + count)
+    return [JobSubmitted(1, f"u{n}", spec(f"j{n}", 2), f"r{n}") for n in numbers]
+
+
+async def test_the_plans_are_those_of_the_thread(
+    executor: PlanExecutor, here: CountedDecisions
+) -> None:
+    """Also on another fabric, and of what happens before an answer is awaited."""
+    state = loaded(fabric())
+    for hosts in (0, 3, 2, 4):
+        changed = [FabricChanged(1, fabric(hosts=hosts).spec)] if hosts else []
+        state = replay(events := [*changed, *_events(2, 10 * hosts)], state)
+        executor.follow(events, state)
+        answer = executor.decide(state, 5)
+        later = replay(more := _events(1, 10 * hosts + 2), state)
+        executor.follow(more, later)
+        assert await answer == decide(state, 5, LIMITS)
+        assert await executor.decide(later, 5) == decide(later, 5, LIMITS)
+        state = later
+    assert here.count == 1
+    mirror = await _until_up(executor)
+    mirror._link.close()  # as when the server is killed
+    assert await asyncio.to_thread(mirror._process.wait, 30) == 0
+
+
+async def test_a_process_that_dies_costs_no_decision(
+    executor: PlanExecutor, here: CountedDecisions, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = replay(_events(3), loaded(fabric()))
+    process = (await _until_up(executor))._process
+    process.kill()
+    process.wait()
+    with caplog.at_level(logging.WARNING):
+        assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
+    assert "a thread plans" in caplog.text
+    assert here.count == 2
+    await _until_up(executor)  # and a new one follows
+    assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
+    assert here.count == 2
+
+
+async def test_a_process_that_lost_count_costs_no_decision_and_begins_again(
+    executor: PlanExecutor, here: CountedDecisions, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = loaded(fabric())
+    assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
+    later = replay(_events(2), state)  # of which it is not told
+    with caplog.at_level(logging.WARNING):
+        assert await executor.decide(later, 5) == decide(later, 5, LIMITS)
+    assert "(asked about version 3 at version 1): a thread plans" in caplog.text
+    assert here.count == 2
+    latest = replay(events := _events(1, 7), later)
+    executor.follow(events, latest)  # not from where it was
+    assert await executor.decide(latest, 5) == decide(latest, 5, LIMITS)
+    assert here.count == 2
+
+
+async def test_a_server_that_always_takes_the_process_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = list[str](), StateMirror.ask
+
+    def counted(self: StateMirror, *arguments: Any) -> Any:
+        asked.append("plan")
+        return ask(self, *arguments)
+
+    monkeypatch.setattr(StateMirror, "ask", counted)
+    async with serving(tmp_path, long_decision_s=ALWAYS) as served:
+        for i in range(4):
+            await served.stub.CreateJob(create(f"j{i}", 2))
+        for i in range(4):
+            await served.until(f"j{i}", RUNNING)
+        for number in range(600):  # until the process is up, and takes a decision
+            if asked:
+                break
+            await served.stub.CreateJob(create(f"more{number}"))
+            await asyncio.sleep(0.05)
+    assert asked
+
+
+async def test_short_decisions_leave_the_thread_to_calls_while_many_come() -> None:
+    def spins(state: State, now_ns: int) -> Plan:
+        until_s = time.thread_time() + 0.01
+        while time.thread_time() < until_s:
+            pass
+        return Plan(state.version)
+
+    executor = PlanExecutor(spins, LIMITS, lambda _: None, long_s=1.0)
+    await executor.decide(loaded(fabric()), 0)
+    assert executor._other is None
+    lasted_s = []
+    for is_busy in (True, False):
+        began_s = time.monotonic()
+        await executor.pace_decisions(is_busy=is_busy)
+        lasted_s.append(time.monotonic() - began_s)
+    assert lasted_s[0] >= 0.09 > 0.01 > lasted_s[1]
+    executor.close()
+
+
+def test_events_told_in_pieces_are_all_told_and_in_order() -> None:
+    events = tuple(JobSubmitted(n, f"u{n}", spec(f"j{n}")) for n in range(250))
+    assert _rows(events) == tuple(map(encode, events))
+    assert _rows(()) == ()

@@ -1,4 +1,4 @@
-"""The closed list of reasons: each one is produced by a real call, and nothing else is."""
+"""The closed list of reasons: what a call raises comes as the code and details of its reason."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -9,19 +9,17 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo, ResourceInfo, RetryInfo
 from grpc_status import rpc_status
 
-from scheduler.core import Code, Conflict
+from scheduler.core import Code, Conflict, Rejected
 from scheduler.core.model.plan import Stale, StaleReason
 from scheduler.engine.feed import FellBehind
-from scheduler.engine.proposal import WriterStopped
-from scheduler.eventlog.store import NotWritten, StoreError
+from scheduler.engine.proposal import NotLeading, WriterStopped
+from scheduler.eventlog.store import Compacted, NotWritten, StoreError
 from scheduler.service import errors
 from scheduler.service.errors import RULES, word
 from scheduler.v1 import error_pb2, service_pb2
 from tests.cases import case
-from tests.serving import COMPLETED, RUNNING, Served, create
+from tests.serving import COMPLETED, Served, create, refused
 
-Patch = pytest.MonkeyPatch
-Producer = Callable[[Served, Patch], Awaitable[object]]
 SOURCES = Path(errors.__file__).parent
 
 
@@ -32,116 +30,38 @@ def raising(error: Exception) -> Callable[..., Awaitable[None]]:
     return instead
 
 
-async def invalid(served: Served, _: Patch) -> object:
-    return await served.stub.CreateJob(create("no spaces"))
-
-
-async def not_found(served: Served, _: Patch) -> object:
-    return await served.stub.GetJob(service_pb2.GetJobRequest(name="nobody"))
-
-
-async def already_exists(served: Served, _: Patch) -> object:
-    return await served.stub.CreateJob(create("e"))  # runs since `conflict`
-
-
-async def wrong_state(served: Served, _: Patch) -> object:
-    host = "z0-r0-h0"
-    await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="host-down"))
-    return await served.stub.UncordonHost(service_pb2.UncordonHostRequest(name=host))
-
-
-async def infeasible(served: Served, _: Patch) -> object:
-    return await served.stub.CreateJob(create("huge", 9))
-
-
-MOVED = Conflict((Stale(StaleReason.JOB, "something moved"),))
-
-
-async def conflict(served: Served, patch: Patch) -> object:
-    for name in ("a", "b", "c", "d", "e"):
-        await served.stub.CreateJob(create(name))
-        await served.until(name, RUNNING)
-    await served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-    patch.setattr("scheduler.core.defrag.request.commit", lambda *_: MOVED)
-    return await served.stub.Defragment(service_pb2.DefragmentRequest(hosts=4, apply=True))
-
-
-async def watch_behind(served: Served, patch: Patch) -> object:
-    async def behind(*_: object) -> object:
-        raise FellBehind
-        yield
-
-    patch.setattr("scheduler.engine.writer.Writer.watch_batches", behind)
-    return await served.stub.WatchJobs(service_pb2.WatchJobsRequest()).read()
-
-
-async def compacted(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.eventlog.store.sqlite.SqliteStore.first_version", lambda _: 9)
-    return await served.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0)).read()
-
-
-async def starting(served: Served, patch: Patch) -> object:
-    patch.setattr(
-        "scheduler.service.backend.Backend.writer",
-        property(lambda _: (_ for _ in ()).throw(errors.starting("replaying"))),
-    )
-    return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"))
-
-
-async def etag_mismatch(served: Served, _: Patch) -> object:
-    request = service_pb2.CordonHostRequest(name="z1-r1-h1", etag="0")
-    return await served.stub.CordonHost(request)
-
-
-async def not_leader(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.engine.writer.Writer.is_leading", False)
-    return await served.stub.CreateJob(create("a"))
-
-
-async def not_caught_up(served: Served, patch: Patch) -> object:
-    patch.setattr("scheduler.engine.writer.Writer.wait_for_version", raising(TimeoutError()))
-    asks = (("muster-min-version", "1000000"),)
-    return await served.stub.GetJob(service_pb2.GetJobRequest(name="a"), metadata=asks)
-
-
-def submitting(error: Exception) -> Producer:
-    """Refused by what submits, or in front of it."""
-
-    async def produce(served: Served, patch: Patch) -> object:
-        patch.setattr("scheduler.engine.writer.Writer.submit", raising(error))
-        return await served.stub.CreateJob(create("b"))
-
-    return produce
-
-
-PRODUCERS: dict[str, Producer] = {
-    "CONFLICT": conflict,
-    "INVALID": invalid,
-    "NOT_FOUND": not_found,
-    "ALREADY_EXISTS": already_exists,
-    "WRONG_STATE": wrong_state,
-    "INFEASIBLE": infeasible,
-    "ETAG_MISMATCH": etag_mismatch,
-    "WATCH_BEHIND": watch_behind,
-    "COMPACTED": compacted,
-    "STARTING": starting,
-    "NOT_LEADER": not_leader,
-    "NOT_CAUGHT_UP": not_caught_up,
-    "STOPPING": submitting(WriterStopped()),
-    "STORE_FAILED": submitting(StoreError("disk full")),
-    "NOT_WRITTEN": submitting(NotWritten("disk full")),
-    "INTERNAL": submitting(ZeroDivisionError()),
-    "UNAUTHENTICATED": submitting(errors.unauthenticated("no")),
-    "PERMISSION_DENIED": submitting(errors.denied("no")),
-    "EXHAUSTED": submitting(errors.exhausted("no")),
+#: What a call may end with, by the reason that it comes as.
+RAISED: dict[str, Exception] = {
+    "INVALID": errors.invalid("name", "no"),
+    "NOT_FOUND": errors.not_found("job", "x"),
+    "ALREADY_EXISTS": errors.rejected(Rejected(Code.ALREADY_EXISTS, "no")),
+    "WRONG_STATE": errors.rejected(Rejected(Code.PRECONDITION, "no")),
+    "INFEASIBLE": errors.rejected(Rejected(Code.INFEASIBLE, "no")),
+    "CONFLICT": errors.conflict("no"),
+    "ETAG_MISMATCH": errors.rejected(Rejected(Code.STALE, "no")),
+    "WATCH_BEHIND": FellBehind(),
+    "COMPACTED": Compacted(9),
+    "STARTING": errors.starting("no"),
+    "NOT_LEADER": NotLeading("a:1"),
+    "NOT_CAUGHT_UP": errors.not_caught_up("no"),
+    "STOPPING": WriterStopped(),
+    "STORE_FAILED": StoreError("disk full"),
+    "NOT_WRITTEN": NotWritten("disk full"),
+    "INTERNAL": ZeroDivisionError(),
+    "UNAUTHENTICATED": errors.unauthenticated("no"),
+    "PERMISSION_DENIED": errors.denied("no"),
+    "EXHAUSTED": errors.exhausted("no"),
 }
 
 
-async def test_a_reason_comes_with_its_code_and_its_details(served: Served) -> None:
-    for reason, produce in PRODUCERS.items():
+async def test_a_reason_comes_with_its_code_and_its_details(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for reason, error in RAISED.items():
         with case(reason=reason):
-            with pytest.raises(grpc.aio.AioRpcError) as caught, Patch.context() as patch:
-                await produce(served, patch)
+            monkeypatch.setattr("scheduler.engine.writer.Writer.submit", raising(error))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await served.stub.CreateJob(create("b"))
             rule = RULES[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
             info, retry = ErrorInfo(), RetryInfo()
             status = rpc_status.from_call(caught.value)
@@ -153,9 +73,21 @@ async def test_a_reason_comes_with_its_code_and_its_details(served: Served) -> N
             assert caught.value.details()
 
 
-def test_every_reason_of_the_list_is_produced_above_and_has_a_rule() -> None:
+async def test_a_proposal_that_no_longer_holds_is_a_conflict(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        await served.start(name)
+    await served.cancel("a")
+    moved = Conflict((Stale(StaleReason.JOB, "something moved"),))
+    monkeypatch.setattr("scheduler.core.defrag.request.commit", lambda *_: moved)
+    defragment = service_pb2.DefragmentRequest(hosts=4, apply=True)
+    assert (await refused(served.stub.Defragment(defragment))).reason == "CONFLICT"
+
+
+def test_every_reason_of_the_list_is_raised_above_and_has_a_rule() -> None:
     listed = {word(number) for number in error_pb2.ErrorReason.values() if number}
-    assert listed == set(PRODUCERS)
+    assert listed == set(RAISED)
     assert listed == {word(reason) for reason in RULES}
 
 

@@ -141,6 +141,6 @@ async def _at_rest(served: Served) -> int:
     seen, version = -1, 0
     while seen != version:
         seen = version
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.02)
         version = (await served.stub.GetStatus(service_pb2.GetStatusRequest())).version
     return version

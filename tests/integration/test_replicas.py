@@ -11,16 +11,14 @@ import grpc
 import psycopg
 import pytest
 import yaml
-from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_status import rpc_status
 
 from scheduler.engine.replica import Replica
 from scheduler.eventlog.store.postgres import PostgresStore
 from scheduler.v1 import service_pb2
 from tests.build import fabric_spec
 from tests.postgres import Cluster
-from tests.serving import RUNNING, Served, create, error_of, refused, serving
+from tests.serving import RUNNING, Served, create, messages, refused, serving
 from tests.waiting import until
 
 LEASE_S = 1.0
@@ -61,14 +59,8 @@ async def stopped(server: Served) -> None:
 
 
 async def changes(server: Served, after: int, count: int) -> list[service_pb2.WatchJobsResponse]:
-    stream = server.stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=after))
-    found: list[service_pb2.WatchJobsResponse] = []
-    async for change in stream:
-        found.append(change)
-        if len(found) == count:
-            break
-    stream.cancel()
-    return found
+    request = service_pb2.WatchJobsRequest(after_version=after)
+    return await messages(server.stub.WatchJobs(request), count)
 
 
 async def test_one_leads_and_the_others_refuse_writes_and_answer_reads(
@@ -82,15 +74,9 @@ async def test_one_leads_and_the_others_refuse_writes_and_answer_reads(
                 answer = await health.Check(health_pb2.HealthCheckRequest())
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
         leader, follower = servers[:2]
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await follower.stub.CreateJob(create("a"))
-        error = error_of(caught.value)
+        error = await refused(follower.stub.CreateJob(create("a")))
         assert (error.code, error.reason) == (grpc.StatusCode.UNAVAILABLE, "NOT_LEADER")
-        status, info = rpc_status.from_call(caught.value), ErrorInfo()
-        assert status is not None
-        assert any(detail.Unpack(info) for detail in status.details)
-        assert dict(info.metadata) == {"leader": leader.ready.address}
-
+        assert error.facts == {"leader": leader.ready.address}
         await leader.stub.CreateJob(create("a", 2))
         request = service_pb2.GetJobRequest(name="a")
         await follower.stub.GetJob(request, metadata=LATEST)
@@ -178,19 +164,13 @@ async def test_reads_and_watches_of_a_follower_are_as_new_as_is_asked(
 async def test_a_follower_takes_over_when_the_leader_stops(tmp_path: Path, database: str) -> None:
     async with replicas(tmp_path, database, 2) as (leader, follower):
         watching = asyncio.create_task(changes(follower, 0, 4))
-        await leader.stub.CreateJob(create("a"))
-        await leader.until("a", RUNNING)
+        await leader.start("a")
         await stopped(leader)
         await until_led(follower)
-        await follower.stub.CreateJob(create("b"))
-        await follower.until("b", RUNNING)
+        await follower.start("b")
         found = await asyncio.wait_for(watching, 10)
-        assert [(c.job.spec.name, c.change) for c in found] == [
-            ("a", 1),
-            ("a", 2),
-            ("b", 1),
-            ("b", 2),
-        ]
+        seen = [(change.job.spec.name, change.change) for change in found]
+        assert seen == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
         with psycopg.connect(database) as connection:
             terms = connection.execute("SELECT DISTINCT term FROM log ORDER BY term").fetchall()
         assert terms == [(1,), (2,)]
@@ -200,8 +180,7 @@ async def test_a_leader_whose_sessions_are_ended_comes_back_in_a_later_term(
     tmp_path: Path, postgres: Cluster, database: str
 ) -> None:
     async with replicas(tmp_path, database, 1) as (leader,):
-        await leader.stub.CreateJob(create("a"))
-        await leader.until("a", RUNNING)
+        await leader.start("a")
         await asyncio.to_thread(postgres.terminate_backends, database)
         error = await refused(leader.stub.CreateJob(create("b")))
         assert error.reason in ("STORE_FAILED", "NOT_LEADER")
@@ -211,19 +190,13 @@ async def test_a_leader_whose_sessions_are_ended_comes_back_in_a_later_term(
 
 
 async def test_all_follow_another_fabric_and_go_on_with_it(tmp_path: Path, database: str) -> None:
-    spec = fabric_spec(2, 2, 3)
+    file = yaml.safe_dump(fabric_spec(2, 2, 3)).encode()
     async with replicas(tmp_path, database, 2) as (first, second):
-        await first.stub.CreateJob(create("a", 2))
-        held = (await first.until("a", RUNNING)).placement
-        made = await first.stub.ApplyFabric(
-            service_pb2.ApplyFabricRequest(file=yaml.safe_dump(spec).encode())
-        )
-        hosts = await second.stub.ListHosts(
-            service_pb2.ListHostsRequest(), metadata=(("muster-read", "latest"),)
-        )
+        held = (await first.start("a", 2)).placement
+        made = await first.stub.ApplyFabric(service_pb2.ApplyFabricRequest(file=file))
+        hosts = await second.stub.ListHosts(service_pb2.ListHostsRequest(), metadata=LATEST)
         assert (len(hosts.hosts), hosts.version >= made.version) == (12, True)
         await stopped(first)
         await until_led(second)
-        await second.stub.CreateJob(create("b", 10))
-        await second.until("b", RUNNING)
+        await second.start("b", 10)
         assert (await second.get("a")).placement == held

@@ -121,10 +121,7 @@ def test_a_snapshot_stands_for_what_is_dropped(stored: Stored) -> None:
     ("damage", "message"),
     [
         ("DELETE FROM log WHERE version = 2", "is corrupt: version 2 is missing"),
-        (
-            "UPDATE log SET body = '{}' WHERE version = 2",
-            "version 2: HostSignalled: Object missing required field `time_ns`",
-        ),
+        ("UPDATE log SET body = '{}' WHERE version = 2", "version 2: HostSignalled: Object"),
         ("UPDATE log SET type = 'Party' WHERE version = 2", "version 2: unknown event type"),
         ("UPDATE log SET actor = 'eve' WHERE version = 2", "version 2 is not what was written"),
     ],
@@ -222,13 +219,9 @@ def test_very_many_events_are_written_all_or_none(store: Store, path: Path) -> N
     assert [event for _, event in store.read()] == events
 
 
-def test_a_commit_reaches_the_disk_before_append_returns(store: Store) -> None:
-    connection = store._connection
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
-
-
-def test_a_reader_sees_what_is_committed_while_the_writer_goes_on(store: Store) -> None:
+def test_what_is_committed_is_on_disk_and_read_while_the_writer_goes_on(store: Store) -> None:
+    assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
     store.append(0, [note(1), note(2)])
     reading = store.read()
     assert next(reading) == (1, note(1))
@@ -246,6 +239,7 @@ def test_the_lock_holds_by_every_path_to_the_file(path: Path, store: Store) -> N
 
 
 def test_a_store_behind_a_symlink_is_the_store_it_leads_to(path: Path) -> None:
+    path.touch()  # an empty file becomes a store
     written(path, 2)
     link = path.with_name("link.db")
     link.symlink_to(path)
@@ -278,13 +272,6 @@ def test_a_wal_that_is_taken_away_is_noticed_and_nothing_lost(path: Path) -> Non
     store.close()
     with closing(open_store(f"sqlite:///{path}")) as store:
         assert store.last_version() == 40
-
-
-def test_an_empty_file_becomes_a_store(path: Path) -> None:
-    path.touch()
-    written(path, 1)
-    with closing(open_store(f"sqlite:///{path}")) as store:
-        assert [event for _, event in store.read()] == [note(1)]
 
 
 def test_what_is_no_store_is_refused_and_left_alone(path: Path, tmp_path: Path) -> None:

@@ -23,13 +23,12 @@ def store(*arguments: object, code: int = 0) -> Result:
     return result
 
 
-async def a_life(folder: Path, jobs: int = 10) -> None:
+async def a_life(folder: Path, jobs: int = 8) -> None:
     async with serving(folder, retention=OFTEN) as served:
         for i in range(jobs):
             await served.stub.CreateJob(create(f"j{i}", 2))
-            await served.stub.CancelJob(service_pb2.CancelJobRequest(name=f"j{i}"))
-        await served.stub.CreateJob(create("runs", 3))
-        await served.until("runs", RUNNING)
+            await served.cancel(f"j{i}")
+        await served.start("runs", 3)
 
 
 def verified(folder: Path, code: int = 0) -> dict[str, Any]:
@@ -42,8 +41,7 @@ async def test_a_backup_of_a_running_server_is_a_whole_store(tmp_path: Path) -> 
     copy, other = tmp_path / "copy.db", tmp_path / "other"
     other.mkdir()
     async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("kept", 3))
-        before = await served.until("kept", RUNNING)
+        before = await served.start("kept", 3)
         result = await asyncio.to_thread(store, "backup", copy, "--store", url(tmp_path))
         assert result.output == f"{copy} holds the store up to version {before.version}\n"
         await served.stub.CreateJob(create("later"))
@@ -55,27 +53,20 @@ async def test_a_backup_of_a_running_server_is_a_whole_store(tmp_path: Path) -> 
         assert [job.spec.name for job in jobs.jobs] == ["kept"]
 
 
-async def test_a_restore_keeps_what_it_replaces(tmp_path: Path) -> None:
+async def test_a_restore_keeps_what_it_replaces_once_nobody_uses_it(tmp_path: Path) -> None:
     copy, target = tmp_path / "copy.db", url(tmp_path)
     await a_life(tmp_path, 2)
     store("backup", copy, "--store", target)
     events = logged(tmp_path)
     async with serving(tmp_path) as served:
         await served.stub.CreateJob(create("later"))
+        forced = ("restore", copy, "--store", target, "--force")
+        result = await asyncio.to_thread(lambda: store(*forced, code=2))
+        assert "in use by another server" in result.output
     assert "--force replaces it" in store("restore", copy, "--store", target, code=2).output
-    store("restore", copy, "--store", target, "--force")
+    store(*forced)
     assert logged(tmp_path) == events
     assert (tmp_path / "muster.db.replaced").exists()
-
-
-async def test_a_store_in_use_is_not_replaced(tmp_path: Path) -> None:
-    await a_life(tmp_path, 1)
-    copy = tmp_path / "copy.db"
-    store("backup", copy, "--store", url(tmp_path))
-    async with serving(tmp_path):
-        command = ("restore", copy, "--store", url(tmp_path), "--force")
-        result = await asyncio.to_thread(lambda: store(*command, code=2))
-    assert "in use by another server" in result.output
 
 
 async def test_a_whole_store_is_verified(tmp_path: Path) -> None:
@@ -115,7 +106,7 @@ async def test_damage_is_found_and_named(tmp_path: Path) -> None:
 
 
 async def test_old_events_are_dropped_and_their_room_given_back(tmp_path: Path) -> None:
-    await a_life(tmp_path, 60)
+    await a_life(tmp_path, 30)
     before = verified(tmp_path)
     size = (tmp_path / "muster.db").stat().st_size
     result = store("compact", "--keep-days", "0", "--store", url(tmp_path))
@@ -150,28 +141,22 @@ async def test_a_damaged_store_is_made_usable_once_its_loss_is_known(tmp_path: P
     async with serving(tmp_path) as served:
         jobs = await served.stub.ListJobs(service_pb2.ListJobsRequest())
         assert "runs" not in [job.name for job in jobs.jobs]
-        await served.stub.CreateJob(create("runs", 3))
-        await served.until("runs", RUNNING)
+        await served.start("runs", 3)
     assert verified(tmp_path)["problems"] == []
     assert "nothing to do" in store("recover", "--store", url(tmp_path)).output
 
 
-@pytest.mark.parametrize(
-    "command", ["backup x.db", "verify", "info", "recover", "compact --keep-days 1"]
-)
-def test_a_store_that_is_not_there_is_said_and_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+def test_a_store_that_is_not_there_or_of_another_kind_is_said_and_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = store(*command.split(), "--store", url(tmp_path), code=2)
-    assert "there is no store" in result.output
+    for command in ("info", "verify", "compact --keep-days 1", "recover", "backup copy"):
+        with case(command=command):
+            result = store(*command.split(), "--store", url(tmp_path), code=2)
+            assert "there is no store" in result.output
+            result = store(*command.split(), "--store", "mysql://x", code=2)
+            assert "give sqlite:///FILE or postgresql://HOST/DATABASE" in result.output
     assert list(tmp_path.iterdir()) == []
-
-
-def test_every_command_names_both_kinds_of_store() -> None:
-    for command in ("info", "verify", "compact --keep-days 1", "backup copy", "restore copy"):
-        result = store(*command.split(), "--store", "mysql://x", code=2)
-        assert "give sqlite:///FILE or postgresql://HOST/DATABASE" in result.output
 
 
 def test_another_kind_of_file_is_no_backup(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from scheduler.cli.program import app
 from scheduler.console.thread import ConsoleEndpoint
 from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.eventlog.store import NotWritten, StoreError
@@ -20,10 +19,18 @@ from scheduler.launch.service import AgentSettings
 from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.observe.supervision import PREFIX
 from tests.build import fabric
+from tests.commands import muster
 from tests.serving import RUNNING, Served, create, serving
 from tests.waiting import until
 
 WRITER = f"{PREFIX}writer"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks begin again, and parts are looked at, after a tenth of the usual pauses."""
+    monkeypatch.setattr("scheduler.observe.supervision.FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr("scheduler.server.serve._TELL_S", 0.1)
 
 
 def whole(folder: Path) -> dict[str, Any]:
@@ -56,9 +63,8 @@ async def end(name: str) -> None:
     await until(lambda: long_lived().get(name, killed) is not killed)
 
 
-async def asked(served: Served) -> Result:
-    words = ["health", "--address", served.ready.address]
-    return await asyncio.to_thread(CliRunner().invoke, app, words)
+async def asked(served: Served, *options: str) -> Result:
+    return await muster(served, "health", *options)
 
 
 async def until_well(served: Served) -> None:
@@ -80,8 +86,7 @@ async def test_a_server_outlives_the_death_of_each_of_its_tasks(tmp_path: Path) 
             await served.stub.CreateJob(create(f"job{number}"))
             if number < 8:  # as many hosts as there are
                 await served.until(f"job{number}", RUNNING)
-        await asyncio.sleep(2.5)  # as long as it takes to see who is silent
-        assert (await asked(served)).exit_code == 0
+        await until_well(served)
         assert not served.task.done()
 
 
@@ -117,8 +122,7 @@ async def test_health_names_a_planner_that_hangs(
     async with serving(tmp_path, **whole(tmp_path)) as served:
         await served.stub.CreateJob(create("a"))
         told = await until(lambda: asked(served), lambda told: "planner" in told.output)
-        words = ["health", "--only-serving", "--address", served.ready.address]
-        serves = await asyncio.to_thread(CliRunner().invoke, app, words)
+        serves = await asked(served, "--only-serving")
     assert told.exit_code == 1
     assert "serves, but parts of it do not work: planner" in told.output
     assert serves.exit_code == 0

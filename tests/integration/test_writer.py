@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core import Plan, SchedulingOptions, State, decide
+from scheduler.core import Plan, SchedulingOptions, State, admit, decide
 from scheduler.core.capacity.placer import Placer
-from scheduler.core.model.commands import CancelJob, SubmitJob
+from scheduler.core.model.commands import Command, HoldJob
 from scheduler.core.model.events import GangSwapped, JobStarted
 from scheduler.core.model.plan import Start
 from scheduler.v1 import service_pb2
@@ -25,7 +25,7 @@ async def test_commands_that_arrive_together_share_an_append(
     assert len(sizes) <= 10
 
 
-class _Held:
+class HeldDecisions:
     """Stands in front of decide: each decision waits until it is let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,62 +44,37 @@ class _Held:
         assert await asyncio.to_thread(self.begun.acquire, timeout=60)
 
 
-async def test_commands_are_answered_while_a_decision_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = _Held(monkeypatch)
-    async with serving(tmp_path) as served:
-        await held.next_begun()
-        job = await served.stub.CreateJob(create("a"))
-        assert job.state == QUEUED
-        held.go.release(50)
-        await served.until("a", RUNNING)
-
-
 async def test_a_plan_that_no_longer_holds_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = _Held(monkeypatch)
+    """One of its jobs is cancelled, and the host of another cordoned, while it is made."""
+    held = HeldDecisions(monkeypatch)
     async with serving(tmp_path) as served:
         await held.next_begun()  # the one of the start, on the empty state
-        await served.stub.CreateJob(create("a", 2))
+        made = await served.stub.CreateJob(create("a", 2))  # answered while it is made
+        assert made.state == QUEUED
+        await served.stub.CreateJob(create("gone", 2))
         held.go.release()
         await held.next_begun()  # this one puts a on the first two hosts
         await served.stub.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0"))
+        await served.cancel("gone")
         held.go.release(50)
         job = await served.until("a", RUNNING)
     assert "z0-r0-h0" not in job.placement.hosts
-    assert sum(isinstance(event, JobStarted) for event in logged(tmp_path)) == 1
-
-
-async def test_a_job_cancelled_during_a_decision_never_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = _Held(monkeypatch)
-    async with serving(tmp_path) as served:
-        await held.next_begun()
-        await served.stub.CreateJob(create("gone", 2))
-        held.go.release()
-        await held.next_begun()
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="gone"))
-        held.go.release(50)
-        await served.stub.CreateJob(create("b", 8))
-        await served.until("b", RUNNING)
     started = [event.name for event in logged(tmp_path) if isinstance(event, JobStarted)]
-    assert started == ["b"]
+    assert started == ["a"]
 
 
 async def test_a_gang_that_a_failure_stops_goes_on_while_a_decision_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("a", 2))
-        before = await served.until("a", RUNNING)
-        held = _Held(monkeypatch)
+        before = await served.start("a", 2)
+        held = HeldDecisions(monkeypatch)
         await served.stub.CreateJob(create("b", 8))
         await held.next_begun()  # for b, and it is not let go
         host = before.placement.hosts[0]
-        await served.stub.ReportHost(service_pb2.ReportHostRequest(name=host, signal="gpu-lost"))
+        await served.report(host)
         after = await served.until("a", RUNNING)
         assert host not in after.placement.hosts
         assert held.count == 1
@@ -110,7 +85,7 @@ async def test_a_gang_that_a_failure_stops_goes_on_while_a_decision_is_made(
 async def test_a_server_that_stops_during_a_decision_says_nothing_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    held = _Held(monkeypatch)
+    held = HeldDecisions(monkeypatch)
     async with serving(tmp_path):
         await held.next_begun()
         mine = asyncio.current_task()
@@ -137,37 +112,26 @@ async def test_a_plan_that_falls_on_its_own_version_is_not_tried_for_ever(
     assert len(calls) <= 3
 
 
-async def test_a_bug_in_a_decision_leaves_the_service_up(
+async def test_a_bug_in_a_decision_or_in_a_command_leaves_the_service_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(state: State, now_ns: int, options: SchedulingOptions, find: Placer) -> Plan:
+    def broken_decide(state: State, now_ns: int, options: SchedulingOptions, find: Placer) -> Plan:
         if "poison" in state.jobs:
             raise ZeroDivisionError
         return decide(state, now_ns, options, find)
 
-    monkeypatch.setattr("scheduler.engine.writer.decide", broken)
-    async with serving(tmp_path) as served:
-        await served.stub.CreateJob(create("poison"))
-        await served.stub.CreateJob(create("a"))
-        await served.stub.CancelJob(service_pb2.CancelJobRequest(name="poison"))
-        await served.until("a", RUNNING)
-
-
-async def test_a_bug_in_one_command_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from scheduler.core import admit
-
-    def broken(state: State, command: object, now_ns: int) -> object:
-        if isinstance(command, CancelJob):
+    def broken_admit(state: State, command: Command, now_ns: int) -> object:
+        if isinstance(command, HoldJob):
             raise ZeroDivisionError
-        assert isinstance(command, SubmitJob)
         return admit(state, command, now_ns)
 
-    monkeypatch.setattr("scheduler.access.limits.admit", broken)
+    monkeypatch.setattr("scheduler.engine.writer.decide", broken_decide)
+    monkeypatch.setattr("scheduler.access.limits.admit", broken_admit)
     async with serving(tmp_path) as served:
-        cancel = served.stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
+        await served.stub.CreateJob(create("poison"))
+        hold = served.stub.HoldJob(service_pb2.HoldJobRequest(name="poison"))
         submit = served.stub.CreateJob(create("a"))
-        results = await asyncio.gather(cancel, submit, return_exceptions=True)
+        results = await asyncio.gather(hold, submit, return_exceptions=True)
         assert isinstance(results[0], Exception)
+        await served.cancel("poison")
         await served.until("a", RUNNING)
