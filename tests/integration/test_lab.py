@@ -32,6 +32,7 @@ from placement.workload.parallelism import Parallelism
 from placement.workload.request import Request
 from scheduler.files.errors import InputError
 from tests.slurm import needs_slurm
+from tests.waiting import wait_until
 
 FABRIC = from_spec(
     {
@@ -67,12 +68,19 @@ with socket.create_server(("", 9000)) as s:
 """
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab_with(folder: Path, servers: int = 0) -> Lab:
+    """The network alone."""
     try:
-        lab = cluster.up(tmp_path_factory.mktemp("lab"), plan_lab(FABRIC, 1 / 1000, servers=0))
+        lab = cluster.up(folder, plan_lab(FABRIC, 1 / 1000, servers))
     except InputError as error:
         pytest.skip(str(error))
+    (folder / "fabric.yaml").write_text(yaml.safe_dump(FABRIC.spec))
+    return lab
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    lab = lab_with(tmp_path_factory.mktemp("lab"))
     argv = lab.command("r1-h0", [sys.executable, "-c", READER])
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout is not None
@@ -104,11 +112,7 @@ def test_a_link_carries_no_more_than_its_rate_and_less_when_it_is_slow(lab: Lab)
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        Fault("r1-h0", direction=Direction.UP, loss=1.0),
-        Fault("r0-h0", "r1"),
-    ],
+    "fault", [Fault("r1-h0", direction=Direction.UP, loss=1.0), Fault("r0-h0", "r1")]
 )
 def test_nothing_passes_a_cut_until_it_is_healed(lab: Lab, fault: Fault) -> None:
     cut = lab.with_faults([fault])
@@ -182,32 +186,16 @@ def leftovers(lab: Lab) -> list[str]:
 
 @pytest.mark.parametrize("end", [Lab.down, lambda lab: os.kill(lab.keeper, signal.SIGKILL)])
 def test_nothing_is_left_when_the_keeper_ends(tmp_path: Path, end: Callable[[Lab], None]) -> None:
-    try:
-        lab = cluster.up(tmp_path, plan_lab(FABRIC, 1 / 1000, servers=0))
-    except InputError as error:
-        pytest.skip(str(error))
+    lab = lab_with(tmp_path)
     sleeper = lab.start("r0-h0", ["sleep", "600"], tmp_path / "sleep.log")
     end(lab)
     assert sleeper.wait(timeout=10) != 0
     assert not leftovers(lab)
-    until_s = time.monotonic() + 10  # the keeper ends last, after the processes of its namespace
-    while lab.is_running and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not lab.is_running
+    wait_until(lambda: not lab.is_running)  # the keeper ends last, after its namespace's processes
     with pytest.raises(InputError, match="no lab runs"):
         cluster.running(tmp_path)
     again = cluster.up(tmp_path, lab.plan)  # the folder of a lab that ended serves once more
     again.down()
-
-
-def lab_with(folder: Path, servers: int = 1) -> Lab:
-    """The network alone."""
-    try:
-        lab = cluster.up(folder, plan_lab(FABRIC, 1 / 1000, servers))
-    except InputError as error:
-        pytest.skip(str(error))
-    (folder / "fabric.yaml").write_text(yaml.safe_dump(FABRIC.spec))
-    return lab
 
 
 def run_a_gang(lab: Lab) -> None:
@@ -224,19 +212,13 @@ def run_a_gang(lab: Lab) -> None:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
-    until_s = time.monotonic() + 60
     said = muster("submit", str(job))
-    while "completed" not in said and time.monotonic() < until_s:
-        time.sleep(0.5)
-        said = muster("job", "gang")
-    assert "completed" in said
+    assert "completed" in (said := muster("wait", "gang", "--timeout", "300s")), said
 
 
 @pytest.mark.skipif(postgres_programs() is None, reason="PostgreSQL is not installed")
-def test_three_servers_of_a_lab_share_a_database_that_copies_what_it_acknowledges(
-    tmp_path: Path,
-) -> None:
-    lab = lab_with(tmp_path, servers=3)
+def test_servers_of_a_lab_share_a_database_that_copies_what_it_acknowledges(tmp_path: Path) -> None:
+    lab = lab_with(tmp_path, servers=2)
     try:
         run_a_gang(serve(lab, tmp_path / "fabric.yaml", agents=True))
         query = "SELECT application_name, sync_state FROM pg_stat_replication"
@@ -248,7 +230,7 @@ def test_three_servers_of_a_lab_share_a_database_that_copies_what_it_acknowledge
 @needs_slurm
 @pytest.mark.slow
 def test_a_slurm_of_the_hosts_starts_their_agents_on_the_lab_s_own_network(tmp_path: Path) -> None:
-    lab = lab_with(tmp_path)
+    lab = lab_with(tmp_path, servers=1)
     try:
         lab = start_slurm(lab, FABRIC)
         assert "MUSTER_CA" not in lab.environment(), "no server has one yet"
@@ -261,7 +243,7 @@ def test_a_slurm_of_the_hosts_starts_their_agents_on_the_lab_s_own_network(tmp_p
 
 
 def test_a_host_has_the_cores_and_the_memory_that_it_is_given(tmp_path: Path) -> None:
-    lab = lab_with(tmp_path, servers=0)
+    lab = lab_with(tmp_path)
     try:
         lab = limit_hosts(lab, cores=0.5, memory_mb=200)
     except InputError as error:

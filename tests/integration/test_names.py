@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import time
@@ -12,19 +11,18 @@ from typing import Any
 
 import grpc
 import pytest
-from typer.testing import CliRunner
 
-from scheduler.cli.program import app
 from scheduler.core.model.events import NamesQualified
 from scheduler.core.policies.affinity import Affinity
 from scheduler.v1 import job_pb2, placement_pb2, service_pb2, window_pb2
+from tests.commands import muster
 from tests.integration.test_owners import TENANTS, _callers
 from tests.serving import (
     CANCELLED,
     RUNNING,
     create,
-    error_of,
     logged,
+    messages,
     path,
     refused,
     serving,
@@ -34,15 +32,15 @@ from tests.serving import (
 Get, Watch = service_pb2.GetJobRequest, service_pb2.WatchJobsRequest
 
 
-async def _trio(stack: AsyncExitStack, folder: Path, **options: Any) -> tuple[Any, Any, Any, Any]:
-    """The server; stubs of ada of ads, of bob of bots, of an operator."""
-    served, stubs, _ = await _callers(stack, folder, **options)
-    return served, stubs["ada"], stubs["bob"], stubs["root"]
+async def _trio(stack: AsyncExitStack, folder: Path, **options: Any) -> tuple[Any, Any, Any]:
+    """Stubs of ada of ads, of bob of bots, of an operator."""
+    _, stubs, _ = await _callers(stack, folder, **options)
+    return stubs["ada"], stubs["bob"], stubs["root"]
 
 
 async def test_two_tenants_have_jobs_of_one_name(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        _, ada, bob, root = await _trio(stack, tmp_path)
+        ada, bob, root = await _trio(stack, tmp_path)
         hers, his = await ada.CreateJob(create("train")), await bob.CreateJob(create("train"))
         assert (hers.name, his.name) == (path("train", "ads"), path("train", "bots"))
         assert hers.spec.name == his.spec.name == "train"
@@ -63,7 +61,7 @@ async def test_two_tenants_have_jobs_of_one_name(tmp_path: Path) -> None:
 
 async def test_a_watch_and_a_filter_are_for_the_job_of_the_callers_tenant(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        _, ada, bob, root = await _trio(stack, tmp_path)
+        ada, bob, root = await _trio(stack, tmp_path)
         his = await bob.CreateJob(create("x", 8))
         hers = await ada.CreateJob(create("x", 8))
         first = await anext(aiter(ada.WatchJobs(Watch(name="x", after_version=0))))
@@ -89,7 +87,7 @@ async def test_jobs_are_kept_apart_from_those_of_their_own_tenant(tmp_path: Path
     """A pattern of ada's is for ads alone: bob's job of that name does not stand in its way."""
     alone = Affinity(avoid=(("zone", ("other",)),))
     async with AsyncExitStack() as stack:
-        _, ada, bob, root = await _trio(stack, tmp_path)
+        ada, bob, root = await _trio(stack, tmp_path)
         for zone in range(2):
             await bob.CreateJob(create("other" if zone else "filler", 3))
         asked = create("a", affinity=alone)
@@ -120,26 +118,23 @@ async def test_without_authentication_a_bare_name_is_of_the_default_tenant(tmp_p
 
 
 async def test_the_command_line_says_tenant_slash_name(tmp_path: Path) -> None:
-    def muster(*words: str) -> dict[str, Any]:
-        ask = [*words, "--format", "json", "--address", served.ready.address]
-        done = CliRunner().invoke(app, ask)
+    async def asked(*words: str) -> Any:
+        done = await muster(served, *words, "--format", "json")
         assert done.exit_code == 0, done.output
-        found: dict[str, Any] = json.loads(done.output)
-        return found
+        return json.loads(done.output)
 
     async with serving(tmp_path, tenants=TENANTS) as served:
-        await served.stub.CreateJob(create("a", 8))
-        await served.until("a", RUNNING)
+        await served.start("a", 8)
         await served.stub.CreateJob(create("a", 8, tenant="ads"))
-        mine = await asyncio.to_thread(muster, "job", "a")
+        mine = await asked("job", "a")
         assert (mine["name"], mine["spec"]["name"], mine["tenant"]) == ("a", "a", "default")
-        other = await asyncio.to_thread(muster, "explain", "ads/a")
+        other = await asked("explain", "ads/a")
         assert (other["name"], other["reason"]["waits_for"]) == ("ads/a", ["a"])
-        jobs = (await asyncio.to_thread(muster, "jobs"))["jobs"]
+        jobs = (await asked("jobs"))["jobs"]
         assert [job["name"] for job in jobs] == ["a", "ads/a"]
-        hosts = (await asyncio.to_thread(muster, "hosts", "--job", "a"))["hosts"]
+        hosts = (await asked("hosts", "--job", "a"))["hosts"]
         assert {host["job"] for host in hosts} == {"a"}
-        gone = await asyncio.to_thread(muster, "cancel", "ads/a")
+        gone = await asked("cancel", "ads/a")
         assert gone["state"] == "JOB_STATE_CANCELLED"
         assert (await served.get("a")).state == job_pb2.JOB_STATE_RUNNING
 
@@ -154,7 +149,7 @@ async def test_jobs_from_before_there_was_an_auth_file_are_hidden_from_others(
         await served.stub.CreateJob(create("last", 8))
         await served.until("filler", RUNNING)
     async with AsyncExitStack() as stack:
-        _, ada, _, root = await _trio(stack, tmp_path)
+        ada, _, root = await _trio(stack, tmp_path)
         await ada.CreateJob(create("mine", 8))
         why = await ada.ExplainJob(service_pb2.ExplainJobRequest(name="mine"))
         assert "(hidden)" in why.reason.sentence
@@ -190,43 +185,38 @@ async def test_what_was_said_before_there_was_an_auth_file_is_shown_to_nobody_of
         for tenant, name in (("", "secret"), ("bots", "older"), ("bots", "gone")):
             await stub.CreateJob(create(name, tenant=tenant))
         for name in ("older", "gone"):  # the first one remains in the store alone
-            request = service_pb2.CancelJobRequest(name=f"bots/{name}", reason=said)
-            await stub.CancelJob(request)
+            await stub.CancelJob(service_pb2.CancelJobRequest(name=f"bots/{name}", reason=said))
         await stub.CordonHost(service_pb2.CordonHostRequest(name=hosts[0], reason=said))
         await stub.DrainHost(service_pb2.DrainHostRequest(name=hosts[1], reason=said))
         report = service_pb2.ReportHostRequest(name=hosts[2], signal="gpu-lost", detail=said)
         await stub.ReportHost(report)
-        link = service_pb2.ReportLinkRequest(name="z0", share=0.5, detail=said)
-        await stub.ReportLink(link)
+        await stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=0.5, detail=said))
         await stub.CordonLink(service_pb2.CordonLinkRequest(name="z1", reason=said))
         await stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
     async with AsyncExitStack() as stack:
-        _, _, bob, root = await _trio(stack, tmp_path, clock=time.time_ns)
+        _, bob, root = await _trio(stack, tmp_path, clock=time.time_ns)
         # It fails after that, and the words of its cordon outlast the failure.
         failed = service_pb2.ReportHostRequest(name=hosts[0], signal="host-down", detail="now")
         await root.ReportHost(failed)
 
+        async def called(stub: Any, method: str, **fields: Any) -> Any:
+            return await getattr(stub, method)(getattr(service_pb2, f"{method}Request")(**fields))
+
         async def answers(stub: Any) -> list[Any]:
-            calls = [
-                *(stub.GetHost(service_pb2.GetHostRequest(name=host)) for host in hosts),
-                stub.ListHosts(service_pb2.ListHostsRequest(page_size=100)),
-                stub.ListLinks(service_pb2.ListLinksRequest()),
-                stub.ListWindows(service_pb2.ListWindowsRequest()),
-                stub.GetStatus(service_pb2.GetStatusRequest()),
-            ]
             begun = stub.WatchHosts(service_pb2.WatchHostsRequest(initial_list=True))
-            first = await anext(aiter(begun))
-            begun.cancel()
-            return [first, *[await call for call in calls]]
+            found = await messages(begun, 1)
+            found += [await called(stub, "GetHost", name=host) for host in hosts]
+            lists = ("ListHosts", "ListLinks", "ListWindows", "GetStatus")
+            return found + [await called(stub, method) for method in lists]
 
         async def found(stub: Any) -> int:
-            listed = await stub.ListHosts(service_pb2.ListHostsRequest(filter="reason:secret"))
-            count = len(listed.hosts)
+            """How many things are listed by a word of what was said."""
+            asked = {"filter": "reason:secret"}
+            listed = [*(await called(stub, "ListHosts", **asked)).hosts]
+            listed += (await called(stub, "ListWindows", **asked)).windows
             for field in ("detail", "reason"):
-                request = service_pb2.ListLinksRequest(filter=f"{field}:secret")
-                count += len((await stub.ListLinks(request)).links)
-            windows = await stub.ListWindows(service_pb2.ListWindowsRequest(filter="reason:secret"))
-            return count + len(windows.windows)
+                listed += (await called(stub, "ListLinks", filter=f"{field}:secret")).links
+            return len(listed)
 
         assert all(said in str(answer) for answer in await answers(root))
         assert await found(root) == 5
@@ -243,8 +233,6 @@ async def test_what_was_said_before_there_was_an_auth_file_is_shown_to_nobody_of
             bob.WatchHosts(service_pb2.WatchHostsRequest(after_version=1)),
             bob.WatchJobs(Watch(after_version=1)),
         ):
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await anext(aiter(behind))
-            assert error_of(caught.value).reason == "COMPACTED"
+            assert (await refused(anext(aiter(behind)))).reason == "COMPACTED"
         changes = aiter(root.WatchHosts(service_pb2.WatchHostsRequest(after_version=1)))
         assert (await anext(changes)).version > 1

@@ -12,7 +12,7 @@ from scheduler.core.defrag.proposal import GangMover, candidates
 from scheduler.core.model.commands import ReportLink
 from scheduler.core.policies.costs import Costs
 from scheduler.core.restart.restart import search_restart
-from scheduler.core.rules.network.neighbours import loads, shared_uplinks, subtract_loads
+from scheduler.core.rules.network.neighbours import loads, subtract_loads
 from scheduler.core.rules.network.neighbours import running as neighbours
 from scheduler.core.tenancy.quota import domain_masks
 from tests.build import (
@@ -41,12 +41,6 @@ def zones(state: State, name: str) -> set[str]:
     return {host[:2] for host in hosts_of(state, name)}
 
 
-def test_only_uplinks_that_hosts_can_fill_are_narrow() -> None:
-    built = EMPTY.loaded_fabric
-    assert is_narrow(built, (0, 0))
-    assert not is_narrow(built, (1, 0))
-
-
 def test_a_gang_keeps_busy_what_it_sends_in_a_step() -> None:
     state = started(EMPTY, trained("a", 6))
     gang, built = job(state, "a"), EMPTY.loaded_fabric
@@ -59,6 +53,10 @@ def test_a_gang_keeps_busy_what_it_sends_in_a_step() -> None:
     )
     assert len(busy) == len(zones(state, "a")) == 2
     assert loads(built, neighbours(state)) == busy
+    assert all(is_narrow(built, link) for link in busy)
+    assert not is_narrow(built, (1, 0))  # hosts cannot fill the uplink of a rack
+    without_a_model = started(EMPTY, submit("a", 6))
+    assert loads(built, neighbours(without_a_model)) == {}
 
 
 def test_what_is_left_is_shared_alike() -> None:
@@ -69,17 +67,11 @@ def test_what_is_left_is_shared_alike() -> None:
     assert subtract_loads(left, {(0, 1): 1.0}).links == (((0, 1), 0.25),)
 
 
-def test_gangs_without_a_step_time_leave_everything() -> None:
-    state = started(EMPTY, submit("a", 6))
-    assert loads(EMPTY.loaded_fabric, neighbours(state)) == {}
-
-
-@pytest.mark.parametrize(("hosts", "more"), [(8, 10), pytest.param(10, 8, marks=pytest.mark.slow)])
-def test_two_gangs_that_would_share_a_hot_uplink_land_apart(hosts: int, more: int) -> None:
+def test_two_gangs_that_would_share_a_hot_uplink_land_apart() -> None:
     """Zones of six. By the cut alone the second takes what the first has left of its zones."""
-    first = started(loaded(fabric(zones=4, racks=3, hosts=2)), trained("a", hosts))
-    blind = schedule(run(first, trained("b", more)), 0, ALONE)
-    aware = schedule(run(first, trained("b", more)), 0)
+    first = started(loaded(fabric(zones=4, racks=3, hosts=2)), trained("a", 8))
+    blind = schedule(run(first, trained("b", 10)), 0, ALONE)
+    aware = schedule(run(first, trained("b", 10)), 0)
     assert zones(blind, "b") & zones(blind, "a")
     assert not zones(aware, "b") & zones(aware, "a")
     now = subtract_loads(first.loaded_fabric, loads(first.loaded_fabric, neighbours(first)))
@@ -122,34 +114,17 @@ def test_gangs_of_one_decision_see_each_other() -> None:
     assert not zones(state, "a") & zones(state, "b")
 
 
-def test_shared_uplinks_name_who_sends() -> None:
-    state = loaded(fabric(zones=2, racks=3, hosts=2))
-    state = settled(run(state, trained("a", 4), trained("b", 8)))
-    state = settled(run(state, trained("a2", 4)))
-    crossing = [name for name in running(state) if len(zones(state, name)) == 2]
-    for name in crossing:
-        for shared in shared_uplinks(state, job(state, name)):
-            assert shared.job.name in crossing
-            assert shared.job.name != name
-            assert 0 < shared.busy < 1
-
-
 # --- swaps -------------------------------------------------------------------
 
 
 def beside_a_talker() -> State:
     """b fills z0. a talks between z1 and z2; z1 and z3 have a host free each."""
     empty = loaded(fabric(zones=4, racks=3, hosts=2))
-    built = empty.loaded_fabric
-    by_zone = {
-        f"z{zone}": [h for h in built.hosts if h.startswith(f"z{zone}")] for zone in range(4)
-    }
-    state = run(empty, *(cordon(host) for zone in ("z1", "z2", "z3") for host in by_zone[zone]))
-    state = settled(run(state, trained("b", 6)))
-    state = run(state, *(uncordon(host) for host in (*by_zone["z1"][1:], *by_zone["z2"][:3])))
-    state = settled(run(state, trained("a", 8)))
+    hosts = empty.loaded_fabric.hosts  # six of each zone
+    state = settled(run(empty, *map(cordon, hosts[6:]), trained("b", 6)))
+    state = settled(run(state, *map(uncordon, hosts[7:15]), trained("a", 8)))
     assert (zones(state, "a"), zones(state, "b")) == ({"z1", "z2"}, {"z0"})
-    return run(state, uncordon(by_zone["z1"][0]), uncordon(by_zone["z3"][0]))
+    return run(state, uncordon(hosts[6]), uncordon(hosts[18]))
 
 
 def test_a_swap_goes_where_no_neighbour_talks() -> None:

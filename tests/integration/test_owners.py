@@ -30,7 +30,7 @@ from tests.serving import (
 )
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
-ROUNDS = 12
+ROUNDS = 8
 DENIED, MISSING = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND
 Cancel, Get = service_pb2.CancelJobRequest, service_pb2.GetJobRequest
 
@@ -128,19 +128,24 @@ async def test_who_may_do_what_to_a_job(tmp_path: Path) -> None:
         assert await _code(stubs["ada"].GetJob(Get(name="bots/b"))) is MISSING
         assert await _code(stubs["vic"].CancelJob(Cancel(name="bots/b"))) is DENIED
         error = await refused(stubs["bea"].CancelJob(Cancel(name="a")))
-        assert error.message == "bea may not change job ads/a: it is of user ada" or (
-            error.message == "bea may not change job a: it is of user ada"
+        assert error.message.removeprefix("bea may not change job ").endswith(
+            "a: it is of user ada"
         )
         assert (await stubs["ada"].EndJob(end("a"))).state == COMPLETED
 
 
-async def test_a_launcher_ends_no_gang_that_agents_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def with_agents(questions: Questions, **_: bool) -> Backend:
+@pytest.fixture
+def with_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers say that agents start their gangs."""
+
+    def made(questions: Questions, **_: bool) -> Backend:
         return Backend(questions, has_agents=True)
 
-    monkeypatch.setattr("scheduler.server.serve.Backend", with_agents)
+    monkeypatch.setattr("scheduler.server.serve.Backend", made)
+
+
+@pytest.mark.usefixtures("with_agents")
+async def test_a_launcher_ends_no_gang_that_agents_start(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         _, stubs, _ = await _callers(stack, tmp_path)
         launched = create("agents")
@@ -162,15 +167,9 @@ async def test_a_launcher_ends_no_gang_that_agents_start(
             assert (await refused(call)).code is DENIED
 
 
-async def test_ranks_run_as_their_submitter_or_whom_the_auth_file_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("with_agents")
+async def test_ranks_run_as_their_submitter_or_whom_the_auth_file_names(tmp_path: Path) -> None:
     """Else whoever may submit reads on the hosts whatever others may."""
-
-    def with_agents(questions: Questions, **_: bool) -> Backend:
-        return Backend(questions, has_agents=True)
-
-    monkeypatch.setattr("scheduler.server.serve.Backend", with_agents)
     house, named = House(tmp_path), 'sha256: "'
     tokens = {
         name: house.token(name, role, tenant)
@@ -207,10 +206,8 @@ async def test_ranks_run_as_their_submitter_or_whom_the_auth_file_names(
                         assert (await stub.CreateJob(made)).spec.run.user == user
                         continue
                     error = await refused(stub.CreateJob(made))
-                    assert (error.code, error.fields) == (
-                        grpc.StatusCode.INVALID_ARGUMENT,
-                        ("spec.run.user",),
-                    )
+                    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+                    assert error.fields == ("spec.run.user",)
                     assert f"{name} may not run as {user}" in error.message
 
 
@@ -320,18 +317,17 @@ async def test_the_audit_log_is_read_through_the_server(tmp_path: Path) -> None:
         await root.CordonHost(service_pb2.CordonHostRequest(name="z0-r0-h0", reason="cable"))
         denied = await _code(ada.ListAuditRecords(service_pb2.ListAuditRecordsRequest()))
         assert denied is DENIED
-        ask, pages = service_pb2.ListAuditRecordsRequest(page_size=2, filter="actor = ada"), 0
+        ask = service_pb2.ListAuditRecordsRequest(page_size=2, filter="actor = ada")
         records = list[service_pb2.AuditRecord]()
-        while True:
+        for count in (2, 2, 1):
             page = await root.ListAuditRecords(ask)
-            records, pages = [*records, *page.audit_records], pages + 1
+            assert len(page.audit_records) == count
+            records += page.audit_records
             ask.page_token = page.next_page_token
-            if not ask.page_token:
-                break
+        assert not page.next_page_token
         assert [each.subject for each in records] == [f"ads/j{turn}" for turn in range(5)]
         assert {(each.actor, each.event) for each in records} == {("ada", "JobSubmitted")}
-        assert pages == 3
-        ask.filter, ask.page_token = "actor = root", page.next_page_token or "nonsense"
+        ask.filter, ask.page_token = "actor = root", "nonsense"
         assert (await refused(root.ListAuditRecords(ask))).fields == ("page_token",)
         code, *printed = await _lines(shells["root"], "audit")
         assert code == "0"

@@ -2,7 +2,7 @@
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -27,6 +27,7 @@ from scheduler.launch.kubernetes.api import ApiFailed
 from scheduler.launch.kubernetes.demands import NodeMarks
 from scheduler.launch.kubernetes.pod_groups import PodGroup, required_tier
 from tests.build import fabric_spec
+from tests.serving import ticking, url
 
 GPUS = 8  # of a host of fabric_spec
 TWO_HOSTS = {"muster.dev/size": "2"}
@@ -62,12 +63,7 @@ def plain(gang: str, rank: int, notes: dict[str, str] | None = None, **spec: Any
             "jobset.llama",
             ("workers", 3, 12),
         ),
-        (
-            f"{LWS}/name=serve {LWS}/group-index=1 {LWS}/worker-index=7",
-            {},
-            "lws.serve.1",
-            (7,),
-        ),
+        (f"{LWS}/name=serve {LWS}/group-index=1 {LWS}/worker-index=7", {}, "lws.serve.1", (7,)),
         (f"{BATCH}/job-name=train {INDEX}=5", {}, "job.train", (5,)),
         ("job-name=old", {INDEX: "2"}, "job.old", (2,)),
         ("muster.dev/gang=own muster.dev/rank=4", {}, "gang.own", (4,)),
@@ -89,18 +85,14 @@ def test_labels_of_controllers_say_gang_and_place(
     assert (found.gang, found.order) == (gang, order)
 
 
-def test_places_are_in_the_order_of_numbers_not_of_names() -> None:
+def test_a_gang_has_the_size_that_its_pods_say_in_the_order_of_numbers_not_of_names() -> None:
     pods = [adopted_pod(plain("a", rank, {"muster.dev/size": "12"})) for rank in range(12)]
     gang = adopted_gang("ns", "gang.a", reversed(pods), GPUS)
     assert gang.ranked is not None
     assert [each.name for each in gang.ranked] == [f"a-{rank}" for rank in range(12)]
-
-
-def test_a_leader_worker_set_says_its_size_itself() -> None:
     labels = {f"{LWS}/name": "s", f"{LWS}/group-index": "0", f"{LWS}/worker-index": "0"}
-    gang = adopted_gang(
-        "ns", "lws.s.0", [adopted_pod(pod("p", labels, {f"{LWS}/size": "4"}))], GPUS
-    )
+    leader = adopted_pod(pod("p", labels, {f"{LWS}/size": "4"}))
+    gang = adopted_gang("ns", "lws.s.0", [leader], GPUS)
     assert (gang.size, gang.spec.request.parallelism.world_size) == (4, 32)
 
 
@@ -109,7 +101,6 @@ def test_a_leader_worker_set_says_its_size_itself() -> None:
     [
         ({}, "muster.dev/size: is needed, muster.dev/job or a pod group"),
         ({"muster.dev/size": "two"}, "must be a whole number from 1 to 100,000, not 'two'"),
-        ({"muster.dev/size": "0"}, "must be a whole number"),
         ({"muster.dev/job": "parallelism: {tp: two}"}, r"pod ns/a-0: muster.dev/job:1"),
         ({"muster.dev/job": "a: [b"}, r"pod ns/a-0: muster.dev/job:"),
         (
@@ -135,65 +126,57 @@ def test_long_names_stay_names_of_jobs_and_apart() -> None:
 
 
 class FakeCluster:
-    """Pods of one namespace, as the calls of a server change them."""
+    """Pods of one namespace and objects of other APIs, as the calls of a server change them.
 
-    def __init__(self) -> None:
+    `served`: the version of scheduling.k8s.io."""
+
+    def __init__(self, served: str) -> None:
         self.pods: dict[str, Any] = {}
         self.events: list[str] = []
         self.deleted: list[tuple[str, int | None]] = []
-        self.groups: dict[str, Any] = {}  # of the version of scheduling.k8s.io that is served
-        self.served = "v1alpha2"
-        self.workloads: dict[str, Any] = {}
-        self.composites: dict[str, Any] = {}
-        self.claims: dict[str, Any] = {}
-        self.classes: dict[str, Any] = {}
-        self.slices: dict[str, Any] = {}
-
-    @property
-    def _objects(self) -> dict[tuple[str, str], dict[str, dict[str, Any]]]:
-        """Objects by API group and version, resource and name."""
-        return {
-            ("scheduling.k8s.io", self.served): {"podgroups": self.groups},
-            ("scheduling.k8s.io", "v1alpha1"): {"workloads": self.workloads},
-            ("scheduling.k8s.io", "v1alpha3"): {"compositepodgroups": self.composites},
-            ("resource.k8s.io", "v1"): {
+        tables: Iterator[dict[str, Any]] = ({} for _ in range(6))
+        self.groups, self.workloads, self.composites, *devices = tables
+        self.claims, self.classes, self.slices = devices
+        self._objects: dict[str, dict[str, dict[str, Any]]] = {
+            "resource.k8s.io/v1": {
                 "resourceclaims": self.claims,
                 "deviceclasses": self.classes,
                 "resourceslices": self.slices,
             },
+            "scheduling.k8s.io/v1alpha1": {"workloads": self.workloads},
+            "scheduling.k8s.io/v1alpha3": {"compositepodgroups": self.composites},
+            f"scheduling.k8s.io/{served}": {"podgroups": self.groups},
         }
 
+    def _table(self, path: str) -> tuple[dict[str, Any], list[str]]:
+        """The objects of a path, and the name of one where it has one."""
+        _, _, api, version, *rest = path.split("/")
+        resource, *name = rest[2:] if rest[0] == "namespaces" else rest
+        return self._objects[f"{api}/{version}"][resource], name
+
     async def _of_apis(self, method: str, path: str, body: Any) -> Any:
-        url, _, query = path.partition("?")
-        _, _, api, version, *rest = url.split("/")
-        resources = self._objects.get((api, version))
-        if resources is None:
-            raise ApiFailed("the server could not find the requested resource", 404)
-        if not rest:
-            return {"resources": [{"name": name} for name in resources]}
-        resource, *named = rest[2:] if rest[0] == "namespaces" else rest
-        there = resources[resource]
+        path, _, query = path.partition("?")
+        if path.count("/") == 3:
+            there = self._objects.get(path.removeprefix("/apis/"))
+            if there is None:
+                raise ApiFailed("the server could not find the requested resource", 404)
+            return {"resources": [{"name": name} for name in there]}
+        table, named = self._table(path)
         if not named:
             host = query.partition("spec.nodeName=")[2]
-            items = [
-                each for each in there.values() if not host or each["spec"]["nodeName"] == host
-            ]
+            items = [each for each in table.values() if host in ("", each["spec"].get("nodeName"))]
             return {"items": items, "metadata": {"resourceVersion": "1"}}
-        if named[0] not in there:
-            raise ApiFailed(f"no {named[0]}", 404)
         if method == "PUT":
-            there[named[0]] = body
+            table[named[0]] = body
         elif method == "PATCH":
-            found = there[named[0]]
             for key, value in body.items():
-                found[key] = found.get(key, {}) | value
-        return copy.deepcopy(there[named[0]])
+                table[named[0]][key] = table[named[0]].get(key, {}) | value
+        return copy.deepcopy(table[named[0]])
 
     async def watch(self, path: str, query: Any, version: str) -> AsyncIterator[Any]:
-        _, _, api, version, *rest = path.split("/")
         while True:
             await asyncio.sleep(0.01)
-            for each in list(self._objects[api, version][rest[-1]].values()):
+            for each in list(self._table(path)[0].values()):
                 yield "MODIFIED", each
 
     async def call(self, method: str, path: str, body: Any = None, *, kind: str = "") -> Any:
@@ -234,12 +217,11 @@ def _uid_in(body: Any) -> str:
 class Adopting:
     """A leading writer that adopts the pods of namespace `ns`."""
 
-    def __init__(self, writer: Writer) -> None:
-        self.writer, self.cluster, self.now_s, self.down = writer, FakeCluster(), 0.0, set[str]()
-        settings = KubernetesKeys(adopt={"ns": ""})
+    def __init__(self, writer: Writer, cluster: FakeCluster) -> None:
+        self.writer, self.cluster, self.now_s, self.down = writer, cluster, 0.0, set[str]()
         self.adoption = PodAdoption(
-            settings,
-            self.cluster,  # type: ignore[arg-type]
+            KubernetesKeys(adopt={"ns": ""}),
+            cluster,  # type: ignore[arg-type]
             lambda host: host not in self.down,
             dict,
             lambda: self.now_s,
@@ -260,17 +242,33 @@ class Adopting:
                     await asyncio.sleep(0.001)
                 await asyncio.sleep(0.01)
 
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(60):
+            while not holds():
+                self.now_s += 1
+                await self.settle()
+
+    async def until_said(self, text: str) -> None:
+        """Until an event of a pod has these words."""
+        await self.until(lambda: any(text in said for said in self.cluster.events))
+
+    async def wait_for_gone(self, at_s: float) -> None:
+        """Let the pods that are gone be gone for as long."""
+        self.now_s = at_s
+        for _ in range(3):
+            await self.settle()
+
     def job(self, gang: str) -> Job | None:
         return self.writer.state.jobs.get(f"ns.gang.{gang}")
 
-    def hosts(self, gang: str) -> list[str]:
-        job = self.job(gang)
-        assert job is not None
+    def hosts(self, name: str) -> list[str]:
+        """Of a job, in the order of its ranks."""
+        job = self.writer.state.jobs[f"ns.{name}"]
         return list(self.writer.state.loaded_fabric.names(job.hosts))
 
     async def add_gang(self, owner: str = "") -> None:
         """Two pods of gang a."""
-        self.cluster.add(*(plain("a", rank, owner=owner) for rank in range(2)))
+        self.cluster.add(plain("a", 0, owner=owner), plain("a", 1, owner=owner))
         await self.settle()
 
     async def fill(self) -> None:
@@ -302,13 +300,6 @@ async def following_groups(world: Adopting) -> AsyncIterator[None]:
         await asyncio.wait(following)
 
 
-async def until_said(world: Adopting, holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            world.now_s += 1
-            await world.settle()
-
-
 @pytest.fixture
 def served() -> str:
     """The version of scheduling.k8s.io."""
@@ -317,16 +308,14 @@ def served() -> str:
 
 @pytest.fixture
 async def world(tmp_path: Path, served: str) -> AsyncIterator[Adopting]:
-    now_ns = count(1_700_000_000_000_000_000, 1_000_000)
-    store = open_store(f"sqlite:///{tmp_path}/muster.db")
-    found = recover(store, fabric_spec(), next(now_ns))
-    writer = Writer(store, found, lambda: next(now_ns), SchedulingOptions(), Feed(100), Retention())
+    store, clock = open_store(url(tmp_path)), ticking()
+    found = recover(store, fabric_spec(), clock())
+    writer = Writer(store, found, clock, SchedulingOptions(), Feed(100), Retention())
     writing = asyncio.create_task(writer.run())
     try:
         while not writer.is_leading:
             await asyncio.sleep(0)
-        made = Adopting(writer)
-        made.cluster.served = served
+        made = Adopting(writer, FakeCluster(served))
         async with following_groups(made):
             yield made
     finally:
@@ -345,8 +334,8 @@ async def test_a_whole_gang_is_bound_in_the_order_of_its_ranks(world: Adopting) 
     assert world.cluster.events == ["its gang has 1 of 2 pods"]
     world.cluster.add(plain("a", 0))
     await world.settle()
-    assert world.cluster.nodes("a") == world.hosts("a")
-    assert len(set(world.hosts("a"))) == 2
+    assert world.cluster.nodes("a") == world.hosts("gang.a")
+    assert len(set(world.hosts("gang.a"))) == 2
 
 
 async def test_the_gate_goes_when_a_pod_is_bound_and_others_keep_theirs(world: Adopting) -> None:
@@ -354,25 +343,25 @@ async def test_the_gate_goes_when_a_pod_is_bound_and_others_keep_theirs(world: A
     world.cluster.add(plain("a", 0, schedulingGates=[own]))
     world.cluster.add(plain("a", 1, schedulingGates=[own, others]))
     await world.settle()
-    assert world.cluster.nodes("a") == [world.hosts("a")[0], ""]
+    assert world.cluster.nodes("a") == [world.hosts("gang.a")[0], ""]
     assert world.cluster.pods["a-1"]["spec"]["schedulingGates"] == [others]
     world.cluster.pods["a-1"]["spec"]["schedulingGates"] = []
     await world.settle()
-    assert world.cluster.nodes("a") == world.hosts("a")
+    assert world.cluster.nodes("a") == world.hosts("gang.a")
 
 
 async def test_a_swap_moves_the_pod_of_the_lost_host_alone(world: Adopting) -> None:
     await world.add_gang()
-    first = world.hosts("a")
+    first = world.hosts("gang.a")
     world.down.add(first[1])
     await world.writer.submit(ReportHost(first[1], "gpu-lost"))
-    await until_said(world, lambda: bool(world.cluster.deleted))
+    await world.until(lambda: world.cluster.deleted)
     await world.settle()
     assert world.cluster.deleted == [("a-1", 0)]  # no kubelet is there to end it
     bound = [f"bound to {host}, as the host of rank {n} of 2" for n, host in enumerate(first)]
     assert set(bound) <= set(world.cluster.events)
     assert f"not {first[1]}: that is failed, gpu-lost" in world.cluster.events[-1]
-    second = world.hosts("a")
+    second = world.hosts("gang.a")
     assert second[0] == first[0]
     assert second[1] != first[1]
     world.cluster.add(plain("a", 1))  # as its controller does
@@ -382,7 +371,7 @@ async def test_a_swap_moves_the_pod_of_the_lost_host_alone(world: Adopting) -> N
 
 async def test_a_pod_is_not_bound_beside_one_that_is_still_ending(world: Adopting) -> None:
     await world.add_gang()
-    host = world.hosts("a")[0]
+    host = world.hosts("gang.a")[0]
     ending = world.cluster.pods.pop("a-0")
     ending["metadata"] |= {"name": "a-0-old", "deletionTimestamp": "now"}
     world.cluster.add(ending, plain("a", 0))
@@ -402,7 +391,7 @@ async def test_a_gang_that_waits_says_why_without_names_of_others(world: Adoptin
     assert "secret" not in text
     assert world.cluster.nodes("a") == ["", ""]
     world.cluster.add(grouped("b", 0), grouped("b", 1))
-    await until_said(world, lambda: "status" in world.cluster.groups["b"])
+    await world.until(lambda: "status" in world.cluster.groups["b"])
     (condition,) = world.cluster.groups["b"]["status"]["conditions"]
     assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     assert "needs 2 hosts, 0 are free" in condition["message"]
@@ -432,9 +421,8 @@ async def test_a_job_is_cancelled_when_its_pods_are_gone(world: Adopting, owner:
     world.cluster.pods.clear()
     await world.settle()
     assert world.job("a") is not None
-    for world.now_s in (GONE_S, BACK_OFF_S) if owner else (GONE_S,):
-        for _ in range(3):
-            await world.settle()
+    for at_s in (GONE_S, BACK_OFF_S) if owner else (GONE_S,):
+        await world.wait_for_gone(at_s)
     assert world.last() == (JobState.CANCELLED, "its pods are gone")
 
 
@@ -447,16 +435,14 @@ async def test_a_job_keeps_its_place_while_its_controller_backs_off(
     assert first is not None
     world.cluster.pods.clear()
     await world.settle()
-    world.now_s = GONE_S
-    for _ in range(3):
-        await world.settle()
+    await world.wait_for_gone(GONE_S)
     job = world.job("a")
     assert job is not None
     assert (job.state, job.hold, job.uid) == (JobState.QUEUED, None, first.uid)
     assert job.name in world.writer.state.index.deferred  # holds no hosts, and does not start
     world.now_s = BACK_OFF_S - 1
-    world.cluster.add(*(plain("a", rank, owner=owner) for rank in range(2)))
-    await until_said(world, lambda: "" not in world.cluster.nodes("a"))
+    await world.add_gang(owner)
+    await world.until(lambda: "" not in world.cluster.nodes("a"))
     job = world.job("a")
     assert job is not None
     assert (job.uid == first.uid, job.sequence == first.sequence) == (2 * (owner == "job-1",))
@@ -472,26 +458,19 @@ async def test_pods_of_a_cancelled_job_go_and_do_not_come_back(world: Adopting) 
     assert world.job("a") is None
     assert world.cluster.nodes("a") == ["", ""]
     await world.add_gang("job-2")
-    assert world.cluster.nodes("a") == world.hosts("a")
+    assert world.cluster.nodes("a") == world.hosts("gang.a")
 
 
-async def test_a_refused_gang_says_so_once(world: Adopting) -> None:
+async def test_what_makes_no_gang_says_so_once(world: Adopting) -> None:
     hosts = len(world.writer.state.loaded_fabric.hosts) + 1
     size = {"muster.dev/size": str(hosts)}
-    world.cluster.add(*(plain("a", rank, size) for rank in range(hosts)))
+    world.cluster.add(*(plain("a", rank, size) for rank in range(hosts)), pod("web", {"app": "x"}))
     for _ in range(2):
         world.now_s += 10
         await world.settle()
-    (text,) = world.cluster.events
-    assert f"{hosts} hosts" in text
-
-
-async def test_pods_of_no_gang_are_told_what_is_missing(world: Adopting) -> None:
-    world.cluster.add(pod("web", {"app": "web"}))
-    await world.settle()
-    assert world.cluster.events == [
-        "its labels name no gang: set muster.dev/gang and muster.dev/rank"
-    ]
+    unnamed, large = sorted(world.cluster.events)
+    assert f"{hosts} hosts" in large
+    assert unnamed == "its labels name no gang: set muster.dev/gang and muster.dev/rank"
 
 
 # --- pod groups -------------------------------------------------------------------------------
@@ -512,15 +491,12 @@ async def test_pods_of_a_pod_group_are_one_gang_and_its_status_says_so(
     world: Adopting, served: str
 ) -> None:
     world.cluster.add(grouped("a", 0), grouped("a", 1))
-    await until_said(world, lambda: bool(world.cluster.events))
-    assert world.cluster.events == ["its pod group a of scheduling.k8s.io is not there"]
+    await world.until_said("its pod group a of scheduling.k8s.io is not there")
     world.cluster.groups["a"] = pod_group("a", 2)
     world.adoption.groups["ns"]._served.clear()
     async with following_groups(world):
-        await until_said(world, lambda: "status" in world.cluster.groups["a"])
-    job = world.writer.state.jobs["ns.group.a"]
-    hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
-    assert world.cluster.nodes("a") == hosts
+        await world.until(lambda: "status" in world.cluster.groups["a"])
+    assert world.cluster.nodes("a") == world.hosts("group.a")
     (condition,) = world.cluster.groups["a"]["status"]["conditions"]
     wanted = "PodGroupScheduled" if served == "v1alpha2" else "PodGroupInitiallyScheduled"
     assert (condition["type"], condition["status"]) == (wanted, "True")
@@ -529,13 +505,8 @@ async def test_pods_of_a_pod_group_are_one_gang_and_its_status_says_so(
 async def test_more_pods_than_their_group_needs_are_not_bound_in_part(world: Adopting) -> None:
     world.cluster.groups["a"] = pod_group("a", 2)
     world.cluster.add(*(grouped("a", rank) for rank in range(3)))
-    await until_said(world, lambda: world.adoption.groups["ns"].find(NATIVE_A) is not None)
-    world.cluster.events.clear()
-    await world.settle()
-    world.now_s = GONE_S
-    await until_said(world, lambda: bool(world.cluster.events))
-    (text,) = world.cluster.events
-    assert text == "its gang has 3 of 2 pods, and gangs are bound whole: set muster.dev/size"
+    await world.until_said("its gang has 3 of 2 pods, and gangs are bound whole: set muster.dev/")
+    assert world.cluster.nodes("a") == ["", "", ""]
 
 
 def of_workload(rank: int, group: str, key: str = "") -> Any:
@@ -551,14 +522,10 @@ async def test_groups_of_a_workload_are_gangs_and_replicas_of_a_group_gangs_of_t
     meta = {"name": "train", "resourceVersion": "1"}
     world.cluster.workloads["train"] = {"metadata": meta, "spec": {"podGroups": groups}}
     world.cluster.add(*(of_workload(rank, "workers", key) for key in "01" for rank in (0, 1)))
-    jobs = world.writer.state.jobs
-    await until_said(world, lambda: len(world.writer.state.jobs) == 2)
+    await world.until(lambda: len(world.writer.state.jobs) == 2)
     await world.settle()
-    jobs = world.writer.state.jobs
     for key in "01":
-        job = jobs[f"ns.group.train.workers.{key}"]
-        hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
-        assert world.cluster.nodes(f"workers{key}") == hosts
+        assert world.cluster.nodes(f"workers{key}") == world.hosts(f"group.train.workers.{key}")
 
 
 def composite(name: str, groups: int, parent: str = "", **spec: Any) -> Any:
@@ -574,15 +541,13 @@ async def test_groups_below_one_composite_group_are_one_gang(world: Adopting) ->
     cluster.groups["workers"] = pod_group("workers", 2, parentCompositePodGroupName="inner")
     cluster.add(grouped("workers", 0), grouped("workers", 1))
     world.now_s = GONE_S
-    await until_said(world, lambda: bool(cluster.events))
-    assert cluster.events == ["its pod group workers of scheduling.k8s.io is not there"]
+    await world.until_said("its pod group workers of scheduling.k8s.io is not there")
     cluster.groups["driver"] = pod_group("driver", 1, parentCompositePodGroupName="root")
     cluster.add(grouped("driver", 0))
-    await until_said(world, lambda: "" not in cluster.nodes("workers"))
-    await until_said(world, lambda: all("status" in each for each in cluster.groups.values()))
-    job = world.writer.state.jobs["ns.group.root"]
-    hosts = list(world.writer.state.loaded_fabric.names(job.hosts))
-    assert [*cluster.nodes("driver"), *cluster.nodes("workers")] == hosts
+    await world.until(lambda: "" not in cluster.nodes("workers"))
+    await world.until(lambda: all("status" in each for each in cluster.groups.values()))
+    bound = [*cluster.nodes("driver"), *cluster.nodes("workers")]
+    assert bound == world.hosts("group.root")
 
 
 async def test_what_groups_inside_a_composite_one_want_of_topology_is_refused(
@@ -592,7 +557,7 @@ async def test_what_groups_inside_a_composite_one_want_of_topology_is_refused(
     world.cluster.composites["root"] = composite("root", 1)
     world.cluster.groups["a"] = pod_group("a", 2, parentCompositePodGroupName="root", **rack)
     world.cluster.add(grouped("a", 0), grouped("a", 1))
-    await until_said(world, lambda: any("topology/rack" in t for t in world.cluster.events))
+    await world.until_said("topology/rack")
     assert "not groups inside it" in world.cluster.events[-1]
     assert world.writer.state.jobs == {}
 
@@ -643,8 +608,8 @@ async def test_claimed_gpus_are_those_of_the_host_of_the_rank(world: Adopting) -
     for rank, asked in enumerate(both):
         world.cluster.claims[f"c{rank}"] = resource_claim(f"c{rank}", **asked)
         world.cluster.add(claiming("a", rank, f"c{rank}"))
-    await until_said(world, lambda: "" not in world.cluster.nodes("a"))
-    hosts = world.hosts("a")
+    await world.until(lambda: "" not in world.cluster.nodes("a"))
+    hosts = world.hosts("gang.a")
     assert world.cluster.nodes("a") == hosts
     for rank, host in enumerate(hosts):
         claim = world.cluster.claims[f"c{rank}"]
@@ -677,7 +642,7 @@ async def test_a_claim_that_cannot_be_met_is_named(
     for name in filter(None, claims):
         world.cluster.claims[name] = resource_claim(name, **asked)
     world.cluster.add(*(claiming("a", rank, name) for rank, name in enumerate(claims)))
-    await until_said(world, lambda: any(message in text for text in world.cluster.events))
+    await world.until_said(message)
     assert world.job("a") is None
 
 
@@ -692,15 +657,12 @@ async def test_devices_that_a_pod_still_has_are_waited_for(world: Adopting) -> N
         old["status"] = {"allocation": {"devices": devices}}
         world.cluster.claims[f"old-{host}"] = old
     world.cluster.add(*(claiming("a", rank, f"c{rank}") for rank in (0, 1)))
-    await until_said(world, lambda: any("7 free" in text for text in world.cluster.events))
+    await world.until_said("7 free")
     assert world.cluster.nodes("a") == ["", ""]
     for name in [name for name in world.cluster.claims if name.startswith("old-")]:
         del world.cluster.claims[name]
         world.adoption.claims["ns"].by_name.pop(name, None)
-    await until_said(world, lambda: "" not in world.cluster.nodes("a"))
-
-
-NATIVE_A = ("scheduling.k8s.io", "a")
+    await world.until(lambda: "" not in world.cluster.nodes("a"))
 
 
 def test_a_label_of_nodes_is_the_tier_whose_domains_it_names() -> None:

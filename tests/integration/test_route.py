@@ -1,7 +1,14 @@
-"""`muster route submit` over real servers."""
+"""`muster route submit` over real servers, in the clear and with TLS and tokens of their own.
+
+`pytest tests/integration/test_route.py --rewrite` writes the transcript of docs/route.md anew.
+"""
+
+from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,10 +21,13 @@ from typer.testing import CliRunner
 from scheduler.cli import program
 from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.files.errors import InputError
 from scheduler.v1 import job_pb2, service_pb2
 from tests.build import fabric_spec
 from tests.commands import quick_retries
-from tests.serving import RUNNING, Served, create, serving
+from tests.secured import House
+from tests.serving import Served, serving
 
 JOB = "name: {}\nparallelism: {{tp: 8, dp: {}}}\ntraffic: {{dp: 10}}\nspares: 0\n"
 ALL = ("--context", "east,west,lab")
@@ -33,12 +43,13 @@ class Sites:
     opened: dict[str, Any] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
 
-    async def start(self, name: str) -> None:
+    async def start(self, name: str, spec: dict[str, Any] | None = None) -> None:
+        """`spec`: of its fabric."""
         (self.folder / name).mkdir(exist_ok=True)
         self.opened[name] = serving(
             self.folder / name,
             listen=self.addresses.get(name, "127.0.0.1:0"),
-            fabric_spec=fabric_spec() | {"name": name},
+            fabric_spec=spec or fabric_spec(name=name),
             clock=time.time_ns,
         )
         self.up[name] = await self.opened[name].__aenter__()
@@ -81,8 +92,7 @@ async def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 async def test_one_cluster_gets_the_job_and_the_others_none(sites: Sites) -> None:
-    await sites.up["east"].stub.CreateJob(create("full", 7))
-    await sites.up["east"].until("full", RUNNING)
+    await sites.up["east"].start("full", 7)
     file = sites.file("a")
     offers = await sites.muster("submit", file, *ALL, "--dry-run", "-o", "json")
     body = json.loads(offers.stdout)
@@ -166,3 +176,149 @@ async def test_clusters_that_are_named_wrongly(sites: Sites, tmp_path: Path) -> 
     big = await sites.muster("submit", sites.file("b", 9), *ALL)
     assert big.exit_code == 4
     assert "never fits" in big.stderr
+
+
+# --- clusters that ask who calls ---------------------------------------------------------------
+
+
+TENANTS = Tenants((Tenant("vision"), Tenant("nlp")), "vision")
+BOTH = ("--context", "east,west")
+
+
+@dataclass
+class Secured(Sites):
+    """`contexts`: as the file of this user has them."""
+
+    houses: dict[str, House] = field(default_factory=dict)
+    contexts: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    async def open(self, name: str, *, mtls: bool = False) -> None:
+        """A cluster with a certificate of its own authority, which lets ada submit for vision."""
+        folder = self.folder / name
+        folder.mkdir()
+        house = self.houses[name] = House(folder)
+        token = house.token("ada", "submitter", "vision")
+        house.ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+        (folder / "token").write_text(token + "\n")
+        (folder / "token").chmod(0o600)
+        keys = {"ca": f"{name}/ca.pem", "token_file": f"{name}/token"}
+        shown = house.client_ca.issue_cert("ada@example.com") if mtls else None
+        if shown is not None:
+            shown.private_key_pem.write_to_path(str(folder / "ada-key.pem"))
+            shown.cert_chain_pems[0].write_to_path(str(folder / "ada.pem"))
+            keys |= {"cert": f"{name}/ada.pem", "key": f"{name}/ada-key.pem"}
+        self.opened[name] = serving(
+            folder,
+            channel=lambda address: house.channel(address, shown),
+            access=house.access(mtls=mtls),
+            tenants=TENANTS,
+            fabric_spec=fabric_spec() | {"name": name},
+            clock=time.time_ns,
+        )
+        self.up[name] = await self.opened[name].__aenter__()
+        self.contexts[name] = {"address": self.up[name].ready.address, **keys}
+        self.write()
+
+    def write(self) -> None:
+        (self.folder / "config.yaml").write_text(json.dumps({"contexts": self.contexts}))
+
+
+@pytest.fixture
+async def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Secured]:
+    monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path / "config.yaml"))
+    quick_retries(monkeypatch)
+    sites = Secured(tmp_path)
+    await sites.open("east")
+    await sites.open("west", mtls=True)
+    yield sites
+    for name in list(sites.up):
+        await sites.stop(name)
+
+
+async def test_who_is_not_let_in_by_a_cluster_is_told_and_the_job_goes_nowhere_unsure(
+    secured: Secured,
+) -> None:
+    """West has another token, then another authority, then a caller without a certificate."""
+    file, west = secured.file("a", 3), dict(secured.contexts["west"])
+    texts = []
+    for changed in (
+        west | {"token_file": "east/token"},
+        west | {"ca": "east/ca.pem"},
+        {key: west[key] for key in ("address", "ca", "token_file")},
+    ):
+        secured.contexts["west"] = changed
+        secured.write()
+        asked = await secured.muster("submit", file, *BOTH, "--dry-run")
+        refused = await secured.muster("submit", file, *BOTH)
+        assert refused.exit_code == 6, refused.output
+        assert asked.exit_code == 0, asked.output
+        texts.append((asked.stdout, refused.stderr))
+    secured.contexts["west"] = west | {"token_file": "nowhere/token"}
+    secured.write()
+    missing = await secured.muster("submit", file, *BOTH)
+    secured.contexts["west"] = west
+    secured.write()
+    made = await secured.muster("submit", file, *BOTH, "-o", "name")
+    again = await secured.muster("submit", file, *BOTH, "-o", "json")
+    for asked_text, refused_text in texts:
+        assert "east" in asked_text
+        assert "west: " in refused_text
+        for text in (asked_text, refused_text):
+            assert "Traceback" not in text
+            assert secured.houses["east"].folder.joinpath("token").read_text().strip() not in text
+    assert isinstance(missing.exception, InputError)
+    assert str(missing.exception).endswith("nowhere/token: no such file")
+    assert (made.exit_code, made.stdout, made.stderr) == (0, "vision/a\n", ""), made.output
+    found = json.loads(again.stdout)
+    assert (found["cluster"], found["is_repeat"]) == ("east", True)
+
+
+# --- the page ----------------------------------------------------------------------------------
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "route.md"
+TRANSCRIPT = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
+GONE_FROM = 3  # the block before which the second cluster is lost
+SIZES = {"east": (4, 7), "west": (4, 1), "lab": (1, 1)}
+STEPPED = """\
+name: {}
+parallelism: {{tp: 8, pp: 2, dp: 6}}
+model: {{layers: 32, hidden: 4096, ffn: 14336, heads: 32, kv_heads: 8, vocab: 128256,
+        sequence: 8192}}
+batch: {{global_sequences: 48}}
+spares: 0
+"""
+
+
+async def test_the_transcript_is_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    blocks = TRANSCRIPT.findall(text)
+    monkeypatch.chdir(tmp_path)
+    quick_retries(monkeypatch)
+    monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path / "config.yaml"))
+    for name in ("train", "second"):
+        (tmp_path / f"{name}.yaml").write_text(STEPPED.format(name))
+    printed: list[str] = []
+    sites = Sites(tmp_path)
+    for name, (hosts, oversubscription) in SIZES.items():
+        spec = fabric_spec(hosts=hosts, oversubscription=oversubscription, name=name)
+        await sites.start(name, spec)
+    for number, block in enumerate(blocks):
+        if number == GONE_FROM:
+            await sites.stop("west")
+        command = block.splitlines()[0]
+        result = await sites.muster(*shlex.split(command.removeprefix("$ muster route ")))
+        said = re.sub(r"127\.0\.0\.1:\d+", "10.0.2.1:7443", result.output)
+        ending = f"$ echo $?\n{result.exit_code}\n" if result.exit_code else ""
+        printed.append(f"{command}\n{said}{ending}")
+    for name in list(sites.up):
+        await sites.stop(name)
+    answers = iter(printed)
+    now = TRANSCRIPT.sub(lambda _: next(answers), text)
+    assert len(printed) == now.count("$ muster ") == 4
+    if pytestconfig.getoption("--rewrite"):
+        PAGE.write_text(now, encoding="utf-8")
+    else:
+        assert now == text

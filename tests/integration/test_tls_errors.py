@@ -16,6 +16,7 @@ from scheduler.client import Client
 from scheduler.client.credentials import Credentials
 from scheduler.client.diagnosis import unreachable
 from scheduler.files.errors import InputError
+from tests.cases import case
 from tests.secured import House
 from tests.serving import serving
 
@@ -55,6 +56,9 @@ async def test_each_way_that_tls_fails_has_its_sentence(tmp_path: Path, house: H
             said = await asyncio.to_thread(unreachable, served.ready.address, caller)
             assert said.startswith(f"no server answers at {served.ready.address}: ")
             assert sentence in said
+    addresses = "127.0.0.1:1,127.0.0.1:2"  # those that fail alike share a sentence
+    refused = f"no server answers at {addresses} (connection refused)"
+    assert await asyncio.to_thread(unreachable, addresses, Credentials()) == refused
 
 
 async def test_a_server_in_the_clear_or_with_a_wrong_certificate(
@@ -84,13 +88,6 @@ def test_a_key_of_another_certificate_is_named(tmp_path: Path, house: House) -> 
         mixed.channel("127.0.0.1:1", ())
 
 
-def test_servers_that_fail_alike_share_a_sentence() -> None:
-    address = "127.0.0.1:1,127.0.0.1:2"
-    assert unreachable(address, Credentials()) == (
-        "no server answers at 127.0.0.1:1,127.0.0.1:2 (connection refused)"
-    )
-
-
 async def test_certificates_for_a_start_are_enough_for_mutual_tls(tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     made = CliRunner().invoke(
@@ -112,9 +109,12 @@ async def test_certificates_for_a_start_are_enough_for_mutual_tls(tmp_path: Path
     assert "it wants a certificate of the client" in said
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
+def test_wrong_wishes_for_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.access.certificates.CA_DAYS", 1_000)
+    at, run = ["--folder", str(tmp_path)], CliRunner()
+    assert run.invoke(app, ["certs", "init", "--client", "ada", *at]).exit_code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for words, sentence in (
         (["init"], "ca.key: already exists"),
         (["new", "ada"], "ada.key: already exists"),
         (["new", "ca", "--replace"], "is the CA's"),
@@ -122,20 +122,10 @@ async def test_certificates_for_a_start_are_enough_for_mutual_tls(tmp_path: Path
         (["new", "ada", "--server", "x"], "--server: goes with the name `server` alone"),
         (["new", "server", "--server", "a b", "--replace"], "'a b' is neither an IP address"),
         (["new", "late", "--days", "3650"], "is more than the [0-9]+ days that the CA has left"),
-    ],
-)
-def test_wrong_wishes_for_certificates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], sentence: str
-) -> None:
-    monkeypatch.setattr("scheduler.access.certificates.CA_DAYS", 1_000)
-    at = ["--folder", str(tmp_path)]
-    run = CliRunner()
-    assert run.invoke(app, ["certs", "init", "--client", "ada", *at]).exit_code == 0
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(InputError, match=sentence):
-        run.invoke(app, ["certs", *words, *at], catch_exceptions=False)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    renewed = run.invoke(app, ["certs", "new", "ada", "--replace", *at])
-    assert renewed.exit_code == 0
+    ):
+        with case(words=words), pytest.raises(InputError, match=sentence):
+            run.invoke(app, ["certs", *words, *at], catch_exceptions=False)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run.invoke(app, ["certs", "new", "ada", "--replace", *at]).exit_code == 0
     names = run.invoke(app, ["certs", "list", "-o", "name", *at]).output.split()
     assert names == ["ada", "ca", "server"]
