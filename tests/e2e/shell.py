@@ -3,11 +3,14 @@
 import json
 import sys
 from dataclasses import dataclass
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from scheduler.cli import main
+from scheduler.cli.program import app, load_commands
 
 
 @dataclass(frozen=True)
@@ -46,3 +49,10 @@ class Shell:
         assert (done.code, done.stdout) == (code, "")
         assert "Traceback" not in done.stderr
         return done.stderr.strip()
+
+
+def answered(*arguments: str, address: str) -> CompletedProcess[str]:
+    """Run one command to its end, as `processes.muster` does, without a process of its own."""
+    load_commands()
+    done = CliRunner().invoke(app, arguments, env={"MUSTER_ADDRESS": address})
+    return CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)

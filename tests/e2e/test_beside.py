@@ -16,6 +16,7 @@ from scheduler.client import Client
 from scheduler.v1 import job_pb2
 from tests.e2e.gangs import Local, gang, is_launched, until
 from tests.e2e.processes import MUSTER, muster, type_into
+from tests.e2e.shell import answered
 from tests.waiting import wait_until
 
 SERVES = """
@@ -81,7 +82,7 @@ def test_a_command_runs_beside_a_rank_as_it_does_and_the_log_has_who_ran_it(besi
     command = [MUSTER, "exec", "beside", "-i", "--address", beside, "--", "cat"]
     told_bytes = subprocess.run(command, input=many, capture_output=True, timeout=120)
     assert told_bytes.stdout == many
-    audit = muster("audit", "-o", "json", address=beside).stdout
+    audit = answered("audit", "-o", "json", address=beside).stdout
     assert '"command": ["no-such-program"]' in audit
     assert '"event": "ChannelOpened"' in audit
 
@@ -105,7 +106,7 @@ def test_a_port_beside_a_rank_is_reached_from_here(beside: str, shared: Local) -
                 assert answer.read() == b"x" * 300_000
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
-    audit = muster("audit", "-o", "json", address=beside).stdout
+    audit = answered("audit", "-o", "json", address=beside).stdout
     assert audit.count(f'"port": {port}') == 1  # the first of its connections
 
 
@@ -174,7 +175,7 @@ def test_a_secret_gets_to_the_ranks_by_reference_and_nowhere_else(
         client.create_job(replace(made, name=name, run=replace(run, warm=warm)))
         until(client, name, lambda job: job.state == job_pb2.JOB_STATE_COMPLETED, 60)
         assert b"".join(client.tail_logs(name)) == b"length 32\n"
-        shown = muster("job", name, "-o", "json", address=server.address).stdout
+        shown = answered("job", name, "-o", "json", address=server.address).stdout
         assert f"file:{tmp_path}/token" in shown
         assert secret not in shown
     missing = replace(run, env_from=(("T", "secret:wandb/key"),))

@@ -27,7 +27,7 @@ from tests.e2e.gangs import (
     local_server,
     until,
 )
-from tests.e2e.processes import muster
+from tests.e2e.shell import answered
 from tests.waiting import wait_until
 
 COMPLETED = job_pb2.JOB_STATE_COMPLETED
@@ -57,16 +57,16 @@ def test_a_gang_runs_and_its_job_ends_by_exit_codes(local: Local, tmp_path: Path
 def test_a_slow_rank_is_found_by_what_ranks_tell_their_agents(tmp_path: Path) -> None:
     """Named with its host, without a file; three reports move the gang off that host."""
     with local_server(tmp_path, lease_s=20) as (server, client):
-        early = muster("stragglers", "a", address=server.address)
+        early = answered("stragglers", "a", address=server.address)
         slow = ("--slow-rank", "3", "--slower", "1.4", "--step-s", "0.2")
         client.create_job(gang("a", tmp_path, 3, steps=10**6, arguments=slow))
         job = until(client, "a", is_launched(1))
-        silent = muster("stragglers", "a", address=server.address)
+        silent = answered("stragglers", "a", address=server.address)
         until(client, "a", lambda _: len(client.step_times("a").steps) > 4, within_s=60)
-        found = muster("stragglers", "a", "-o", "json", address=server.address)
+        found = answered("stragglers", "a", "-o", "json", address=server.address)
         (suspect,) = json.loads(found.stdout)["suspects"]
         for _ in range(3):
-            reported = muster("stragglers", "a", "--report", address=server.address)
+            reported = answered("stragglers", "a", "--report", address=server.address)
         moved = until(client, "a", is_launched(2), within_s=60)
     slow_host = job.placement.hosts[1]
     assert (early.returncode, silent.returncode) == (1, 1)
@@ -220,7 +220,7 @@ def test_idle_hosts_are_checked_and_keep_what_was_measured(tmp_path: Path) -> No
     with local_server(tmp_path, *options, racks=1, hosts=4, lease_s=15) as (server, client):
         client.create_job(gang("a", tmp_path, hosts=1, steps=10**6, spares=NO_SPARES))
         held = set(until(client, "a", is_launched(1)).placement.hosts)
-        done = muster("burn-in", "--free", address=server.address)
+        done = answered("burn-in", "--free", address=server.address)
         assert done.returncode == 0, done.stderr + server.logs()
         hosts = {host.name: host for host in client.list_hosts()}
         checked = {name for name, host in hosts.items() if host.record.measures}
@@ -237,10 +237,10 @@ def test_idle_hosts_are_checked_and_keep_what_was_measured(tmp_path: Path) -> No
             assert measures["rate"] == 7.5
         probed = min(checked - failed)
         wait_until(lambda: client.get_host(probed).HasField("probe"))
-        shown = muster("host", probed, address=server.address).stdout
+        shown = answered("host", probed, address=server.address).stdout
         assert re.search(r"burn-in(.|\n)*rate 7.5", shown), shown
         assert re.search(r"^probe +(no NVIDIA|[0-9]+) GPU.* ago$", shown, re.MULTILINE), shown
-        refused = muster("burn-in", min(held), address=server.address)
+        refused = answered("burn-in", min(held), address=server.address)
         assert (refused.returncode, "no idle host" in refused.stderr) == (2, True)
         client.cancel_job("a")
 

@@ -17,7 +17,7 @@ from scheduler.files.job import job_from_mapping, job_to_mapping
 from scheduler.v1 import job_pb2
 from scripts.local_host import send
 from tests.e2e.gangs import ROOT, Local, is_launched, local_server, until
-from tests.e2e.processes import muster
+from tests.e2e.shell import answered
 
 COMPLETED, RUNNING = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_RUNNING
 
@@ -99,9 +99,9 @@ def test_roles_reach_each_other_and_one_begins_again_alone(local: Local, tmp_pat
     assert said(client, 0) == ["trainer rank 0 of 2 from 0 one"]
     assert said(client, 5) == ["worker rank 3 of 4 from 2 one"]
     assert said(client, 6) == ["server rank 0 of 2 from 6 another"]
-    shown = muster("job", "trio", address=server.address).stdout
+    shown = answered("job", "trio", address=server.address).stdout
     assert f"server: ranks 6 to 7 on {hosts[3]}, begins again alone" in shown
-    every = muster("logs", "trio", "--all-ranks", address=server.address).stdout
+    every = answered("logs", "trio", "--all-ranks", address=server.address).stdout
     assert every.count(" rank ") == 8
     before = {host: set(server.ranks(host)) for host in hosts}
     send(signal.SIGKILL, min(before[hosts[3]]))
@@ -110,9 +110,9 @@ def test_roles_reach_each_other_and_one_begins_again_alone(local: Local, tmp_pat
     assert (now.attempt, now.state) == (1, RUNNING)
     assert dict(now.role_restarts) == {"server": 1}
     assert "role server began again, for rank 6" in now.reason
-    shown = muster("job", "trio", address=server.address).stdout
+    shown = answered("job", "trio", address=server.address).stdout
     assert "begins again alone: 1 time in this attempt" in shown
-    listed = muster("incidents", address=server.address).stdout
+    listed = answered("incidents", address=server.address).stdout
     assert "role restarted" in listed
     assert "role server began again" in listed
     for host in hosts[:3]:
@@ -153,7 +153,7 @@ def resize_one_role(
     until(client, "trio", lambda _: said(client, 4)[-1] == f"worker rank 0 {end}", 60)
     assert [set(ranks(host)) for host in hosts[:2]] == before  # nobody else has noticed
     more = list(now.placement.hosts)[3:]
-    shown = muster("resize", "trio", "--role", "worker=1", address=client.address).stdout
+    shown = answered("resize", "trio", "--role", "worker=1", address=client.address).stdout
     assert f"role worker: dp {most} to 1 by request" in shown
     until(client, "trio", lambda _: said(client, 4)[-1] == "worker rank 0 of 2 from 4 one", 60)
     until(client, "trio", lambda _: not any(map(ranks, more)), 60)

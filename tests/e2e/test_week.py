@@ -16,7 +16,7 @@ from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2
 from tests.e2e.gangs import Local, begins_at, gang, until
 from tests.e2e.processes import MUSTER, muster
-from tests.e2e.shell import Shell
+from tests.e2e.shell import Shell, answered
 
 COMPLETED, FAILED = job_pb2.JOB_STATE_COMPLETED, job_pb2.JOB_STATE_FAILED
 
@@ -32,11 +32,11 @@ def test_a_job_that_is_submitted_again_goes_on_where_the_last_one_was(
     assert (again.lineage.resume.step, again.lineage.resume.job_uid) == (20, done.uid)
     until(client, "again", lambda job: job.uid == again.uid and job.state == COMPLETED)
     assert begins_at(client, "again") == 20
-    shown = muster("job", "again", address=server.address).stdout
+    shown = answered("job", "again", address=server.address).stdout
     assert "again: goes on from step 40, which job again saved" in shown
     (tmp_path / "again.yaml").write_text(yaml.safe_dump(job_to_mapping(short)))
     file = str(tmp_path / "again.yaml")
-    anew = muster("submit", file, "--new-run", address=server.address)
+    anew = answered("submit", file, "--new-run", address=server.address)
     assert "again: begins at step 0" in anew.stdout
     until(client, "again", lambda job: job.uid != again.uid and job.state == COMPLETED)
     assert begins_at(client, "again") == 0
@@ -67,12 +67,12 @@ def test_a_hang_is_found_named_with_its_stacks_and_restarted(local: Local, tmp_p
     assert "after step 20, where one took 0.05" in job.hang
     assert f"in step 21 others wait for rank 1 on {job.placement.hosts[0]}" in job.hang
     assert (job.progress.step, job.progress.total_steps) == (20, 100)
-    assert "step 20 of 100, 5" in muster("job", "hangs", address=server.address).stdout
+    assert "step 20 of 100, 5" in answered("job", "hangs", address=server.address).stdout
     until(client, "hangs", lambda job: job.state == COMPLETED)
     assert client.get_job("hangs").attempt == 2
-    stacks = muster("logs", "hangs", "--attempt", "1", "--stacks", address=server.address)
+    stacks = answered("logs", "hangs", "--attempt", "1", "--stacks", address=server.address)
     assert 'File "<string>", line 12 in <module>' in stacks.stdout
-    told = muster("logs", "hangs", "--stacks", address=server.address)
+    told = answered("logs", "hangs", "--stacks", address=server.address)
     assert (told.returncode, "no stacks were taken" in told.stderr) == (1, True)
 
 
@@ -89,7 +89,7 @@ def test_ranks_on_cpus_fill_their_hosts_and_see_no_gpu(local: Local, tmp_path: P
     for rank in range(6):
         told = b"".join(client.tail_logs("cpus", rank)).decode()
         assert told == f"{rank} {rank % 3} 6 ''\n"
-    beyond = muster("logs", "cpus", "--rank", "6", address=server.address)
+    beyond = answered("logs", "cpus", "--rank", "6", address=server.address)
     assert "must be 0 to 5, not 6" in beyond.stderr
     part = replace(request, parallelism=Parallelism(dp=1))
     client.create_job(replace(made, name="part", run=run, request=part))
@@ -110,9 +110,9 @@ def test_logs_of_an_earlier_attempt_and_of_all_ranks_are_read(local: Local, tmp_
     until(client, "logs", lambda job: job.state == COMPLETED)
     first = b"".join(client.tail_logs("logs", 3, attempt=1)).decode()
     assert first.splitlines()[-1] == "KeyError: 'the traceback that I need'"
-    every = muster("logs", "logs", "--all-ranks", address=server.address).stdout
+    every = answered("logs", "logs", "--all-ranks", address=server.address).stdout
     assert every.splitlines() == [f"{rank}: rank {rank} attempt 2" for rank in range(4)]
-    beyond = muster("logs", "logs", "--attempt", "3", address=server.address)
+    beyond = answered("logs", "logs", "--attempt", "3", address=server.address)
     assert (beyond.returncode, "must be 0 to 2, not 3" in beyond.stderr) == (2, True)
 
 
