@@ -85,6 +85,7 @@ def test_labels_alone(read: Read, found: Any) -> None:
             (),
             "file:2: 1: node a is listed twice",
         ),
+        ("[" * 100_000, (), "file: is nested too deep"),
         (nodes(**{"a,b": {ZONE: "z"}}), (), "file: host 'a,b': a name cannot have brackets"),
     ],
 )

@@ -145,6 +145,7 @@ def test_files_are_sought_beside_the_case(tmp_path: Path, monkeypatch: pytest.Mo
         ("[0, 1]", "[0, 0]", "case.yaml:6: grid.spares.1: 0 is given twice"),
         ("[0, 1]", "3", "case.yaml:6: grid.spares: must be a list of at least one value"),
         ("{from: 3, count: 2}", "{from: 3}", "case.yaml:8: grid.seed: a range has whole numbers"),
+        ("count: 2", "to: 2", "case.yaml:8: grid.seed.to: unknown key; a range has from,"),
         ("count: 2", "count: 0", "case.yaml:8: grid.seed: count must be from 1"),
         ("seed", "sede", "case.yaml:8: grid.sede: unknown key; did you mean seed?"),
         ("grid", "seed: 1\ngrid", "case.yaml:5: seed: is given twice, here and in grid"),

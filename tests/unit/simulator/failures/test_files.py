@@ -85,6 +85,7 @@ def test_a_bad_file_of_causes_is_named(tmp_path: Path) -> None:
         "causes:\n- {name: a, repair: {kind: slow}}\n": ":2: causes.0.repair.kind: must be one of",
         "causes:\n- {name: a, rat: 1, repair: {mean_h: 1}}\n": "did you mean rate?",
         "preset: rsc1\nlemons: {share: 2, factor: 3}\n": ":2: lemons.share: must be at most 1",
+        "preset: rsc1\nlemons: {share: 1, factor: 1}\n": "lemons.factor: must be more than 1",
         told_by("recall: 1.5"): ":3: causes.0.precursor.recall: must be at most 1",
         told_by("signal: smoke"): ":3: causes.0.precursor.signal: must be one of",
         told_by("recall: 1").replace(

@@ -71,6 +71,7 @@ def test_swf_without_a_request_takes_what_was_allocated_and_decimals_and_extra_f
     [
         ("1 0 -1 -1 4 -1 -1 4", "run: must not be negative: '-1'"),
         ("1 0 -1 9 -1 -1 -1 -1", "processors: must be more than 0, not '-1'"),
+        ("1 -3 -1 9 4 -1 -1 -1", "submit: must not be negative: '-3'"),
         ("1 0 -1 soon 4 -1 -1 -1", "run: must be a number, not 'soon'"),
         ("1 0 -1 inf 4 -1 -1 -1", "run: must be a finite number below 1e15, not 'inf'"),
         ("x 0 -1 9 4 -1 -1 -1", "job: must be a whole number, not 'x'"),
@@ -138,6 +139,7 @@ def test_muster_records_that_cannot_be_replayed(tmp_path: Path) -> None:
         f'{{{RUN}, "run_s": 2}}': "run_s: is given twice",
         f'{{"run_s": 1, {GANG}}}': "submit_s: must be a number of seconds, not 'None'",
         f'{{"submit_s": 0, "run_s": -1, {GANG}}}': "run_s: must not be negative",
+        f'{{"submit_s": -1, "run_s": 1, {GANG}}}': "submit_s: must not be negative",
         f"{{{RUN}}}": "parallelism: is required",
         f'{{{RUN}, "parallelism": {{"dp": 0}}}}': "parallelism.dp: ",
         f'{{{RUN}, "color": 1, {GANG}}}': "color: unknown key",
@@ -207,6 +209,7 @@ def test_arrival_and_size_change_places_and_shockwave_says_how_long_a_job_runs(
     [
         ({0: "GPT-9"}, "1: job_type: must be one whose rate is known, not 'GPT-9'"),
         ({4: "-5"}, "1: total_steps: must not be negative"),
+        ({5: "-1"}, "1: arrival_time: must not be negative: '-1'"),
         ({6: "0"}, "1: GPUs: must be more than 0, not '0'"),
     ],
 )
@@ -367,6 +370,7 @@ def test_attempts_that_never_started_do_not_count(tmp_path: Path, missing: str |
         (["x"], "2: attempts.0: must be a JSON object, not 'x'"),
         ({"jobid": None}, "2: jobid: must be a text"),
         ({"submitted_time": None}, "2: submitted_time: is missing"),
+        ({"submitted_time": 5}, "2: submitted_time: must be YYYY-MM-DD HH:MM:SS, not '5'"),
         ({"submitted_time": "1917-10-09 07:00:00"}, "2: submitted_time: must not be before 1970"),
     ],
 )

@@ -179,6 +179,7 @@ def test_cells_in_every_notation(
         ({"ElapsedRaw": "", "End": "Unknown"}, "left out 2: End: is unknown"),
         ({"JobID": ""}, "2: JobID: is empty"),
         ({"Submit": "Sunday"}, "2: Submit: must be YYYY-MM-DD HH:MM:SS, not 'Sunday'"),
+        ({"ElapsedRaw": "-1"}, "2: Elapsed: must not be negative: '-1'"),
         ({"Timelimit": "2 hours"}, "2: Timelimit: must be [D-]HH:MM:SS, not '2 hours'"),
     ],
 )

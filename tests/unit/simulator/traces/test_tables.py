@@ -127,6 +127,7 @@ def test_pai_tasks_that_are_not_replayed(tmp_path: Path) -> None:
     part = PAI.format("25")
     wrong = (PAI.format(""), PAI.format("-25"), part.replace("160.5", ""))
     wrong += (part.replace("160.5", "90"), part.replace(",4,", ",0,"))
+    wrong += (part.replace("100.0", "-1"),)
 
     assert read_text(tmp_path, "pai", "\n".join(wrong)) == (
         [],
@@ -136,6 +137,7 @@ def test_pai_tasks_that_are_not_replayed(tmp_path: Path) -> None:
             "left out 3: end_time: is empty: it had not started or not ended",
             "4: end_time: is before start_time: '90'",
             "5: inst_num: must be more than 0, not '0'",
+            "6: start_time: must not be negative: '-1'",
         ],
     )
 
