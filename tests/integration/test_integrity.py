@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,7 +13,7 @@ from scheduler.core import replay
 from scheduler.core.model.events import Event, FabricLoaded, HostSignalled
 from scheduler.eventlog import snapshots
 from scheduler.eventlog.recovery import recover
-from scheduler.eventlog.repair import RepairPlan, repair, repair_plan
+from scheduler.eventlog.repair import repair, repair_plan
 from scheduler.eventlog.store import Store, StoreError, open_store
 from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, mark_of, read_mark
 from tests.build import fabric_spec
@@ -74,11 +74,6 @@ def marked(path: Path) -> int:
     mark = read_mark(mark_of(path))
     assert mark is not None
     return mark.version
-
-
-def kept(plan: RepairPlan) -> tuple[int, int, int]:
-    """From which version to which, and how many are lost."""
-    return plan.keep_from, plan.keep_to, plan.lost_count
 
 
 def refusal(path: Path, init: bool | None = None) -> str:
@@ -274,38 +269,44 @@ def test_a_compacted_log_goes_on_from_its_snapshot_and_needs_it(path: Path) -> N
 # The way out
 
 
-class Repaired(NamedTuple):
-    """A damaged log. `saved`: snapshots; `compacted`: up to where. `damages`: changed events, or
-    statements. `kept`: from which version to which, and how many are lost; `lost`: those of them
-    that can still be read."""
-
-    saved: tuple[int, ...]
-    damages: tuple[int | str, ...]
-    kept: tuple[int, int, int]
-    lost: tuple[int, ...] = ()
-    compacted: int = 0
-
-
 NO_30 = "UPDATE snapshot SET body = x'00' WHERE version = 30"
-REPAIRS = {
-    "end is missing": Repaired((), ("DELETE FROM log WHERE version > 38",), (1, 38, 2)),
-    "after a changed event": Repaired((), (37,), (1, 36, 4), (38, 39, 40)),
-    "sound snapshot after the damage": Repaired((5, 20, 30), (NO_30, 7), (21, 40, 0)),
-    "between two damages": Repaired((5, 10, 20), (7, 35, 39), (11, 34, 6), (36, 37, 38, 40)),
-    "nothing sound behind a snapshot": Repaired((5, 38), (7, 39), (39, 38, 2), (40,)),
-    "compacted": Repaired((20, 30), (25,), (31, 40, 0), compacted=20),
-    "compacted, with its first snapshot alone": Repaired(
-        (20, 30), (25, NO_30), (21, 24, 16), (*range(26, 41),), compacted=20
-    ),
-    "snapshot of another version": Repaired(
-        (20,), ("UPDATE snapshot SET version = 21", 7), (1, 6, 34), (*range(8, 41),)
-    ),
-}
+CUT, RENUMBERED = "DELETE FROM log WHERE version > 38", "UPDATE snapshot SET version = 21"
 
 
-@pytest.mark.parametrize("name", REPAIRS)
-def test_most_of_a_damaged_log_is_kept_and_goes_on(path: Path, name: str) -> None:
-    versions, damages, expected, lost, compacted = REPAIRS[name]
+@pytest.mark.parametrize(
+    ("versions", "compacted", "damages", "kept", "lost"),
+    [
+        pytest.param((), 0, (CUT,), (1, 38, 2), (), id="the end is missing"),
+        pytest.param((), 0, (37,), (1, 36, 4), (38, 39, 40), id="after a changed event"),
+        pytest.param((5, 20, 30), 0, (NO_30, 7), (21, 40, 0), (), id="a sound snapshot after it"),
+        pytest.param(
+            (5, 10, 20), 0, (7, 35, 39), (11, 34, 6), (36, 37, 38, 40), id="between two damages"
+        ),
+        pytest.param((5, 38), 0, (7, 39), (39, 38, 2), (40,), id="nothing behind a snapshot"),
+        pytest.param((20, 30), 20, (25,), (31, 40, 0), (), id="compacted"),
+        pytest.param(
+            (20, 30),
+            20,
+            (25, NO_30),
+            (21, 24, 16),
+            (*range(26, 41),),
+            id="its first snapshot alone",
+        ),
+        pytest.param(
+            (20,), 0, (RENUMBERED, 7), (1, 6, 34), (*range(8, 41),), id="of another version"
+        ),
+    ],
+)
+def test_most_of_a_damaged_log_is_kept_and_goes_on(
+    path: Path,
+    versions: tuple[int, ...],
+    compacted: int,
+    damages: tuple[int | str, ...],
+    kept: tuple[int, int, int],
+    lost: tuple[int, ...],
+) -> None:
+    """`versions`: of snapshots. `damages`: changed events, or statements. `kept`: from which
+    version to which, and how many are lost; `lost`: those of them that can still be read."""
     written(path)
     with closing(opened(path)) as store:
         saved(store, *versions)
@@ -318,12 +319,12 @@ def test_most_of_a_damaged_log_is_kept_and_goes_on(path: Path, name: str) -> Non
             change(path, damage)
     assert checked(path)
     plan = repair_plan(url(path), None)
-    assert kept(plan) == expected
+    assert (plan.keep_from, plan.keep_to, plan.lost_count) == kept
     assert plan.lost == tuple((version, EVENTS[version - 1]) for version in lost)
     assert checked(path)  # a plan changes nothing
     repair(url(path), plan, None)
     assert checked(path) == ""
-    first, last, _ = expected
+    first, last, _ = kept
     with closing(opened(path)) as store:
         assert (store.first_version(), store.last_version()) == (first, last)
         assert [event for _, event in store.read(first - 1)] == EVENTS[first - 1 : last]
@@ -340,6 +341,7 @@ def test_a_repair_that_is_killed_halfway_is_done_again_and_loses_no_copy(
     written(path)
     damaged(path, 37)
     plan = repair_plan(url(path), None)
+    interrupted = Mock(side_effect=KeyboardInterrupt)
     with monkeypatch.context() as killed:
         killed.setattr("scheduler.eventlog.store.files.HighWaterMark", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -353,10 +355,6 @@ def test_a_repair_that_is_killed_halfway_is_done_again_and_loses_no_copy(
         stores = [stack.enter_context(closing(sqlite3.connect(copy))) for copy in copies]
         last = [store.execute("SELECT max(version) FROM log").fetchone()[0] for store in stores]
     assert last == [40, 36]
-
-
-def interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_a_mark_that_nobody_can_read_is_replaced(path: Path) -> None:
