@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +258,6 @@ class RunningPod:
     ended_s: float | None = None
     told: Any = None
     kill_s: float | None = None
-    spec: dict[str, Any] = field(default_factory=dict)
 
     @property
     def first(self) -> int:

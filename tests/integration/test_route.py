@@ -11,6 +11,7 @@ import re
 import shlex
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,34 +33,57 @@ from tests.serving import Served, serving
 JOB = "name: {}\nparallelism: {{tp: 8, dp: {}}}\ntraffic: {{dp: 10}}\nspares: 0\n"
 ALL = ("--context", "east,west,lab")
 LOST = ServiceError("UNAVAILABLE", "the answer was lost")
+TENANTS = Tenants((Tenant("vision"), Tenant("nlp")), "vision")
+BOTH = ("--context", "east,west")
 
 
 @dataclass
 class Sites:
-    """Clusters by name, each of eight hosts, and the contexts that name them."""
+    """Clusters by name, and the contexts that name them, as the file of this user has them."""
 
     folder: Path
+    stack: AsyncExitStack
     up: dict[str, Served] = field(default_factory=dict)
-    opened: dict[str, Any] = field(default_factory=dict)
-    addresses: dict[str, str] = field(default_factory=dict)
+    contexts: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    async def start(self, name: str, spec: dict[str, Any] | None = None) -> None:
-        """`spec`: of its fabric."""
-        (self.folder / name).mkdir(exist_ok=True)
-        self.opened[name] = serving(
-            self.folder / name,
-            listen=self.addresses.get(name, "127.0.0.1:0"),
-            fabric_spec=spec or fabric_spec(name=name),
-            clock=time.time_ns,
+    async def start(self, name: str, keys: dict[str, str] | None = None, **settings: Any) -> None:
+        """`keys`: of its context, besides the address. `settings`: as of `serving`."""
+        folder, given = self.folder / name, {"fabric_spec": fabric_spec(name=name), **settings}
+        folder.mkdir(exist_ok=True)
+        served = serving(folder, clock=time.time_ns, **given)
+        self.up[name] = await self.stack.enter_async_context(served)
+        self.contexts[name] = {"address": self.up[name].ready.address, **(keys or {})}
+        self.write()
+
+    async def start_secured(self, name: str, *, mtls: bool = False) -> None:
+        """One with a certificate of its own authority, which lets ada submit for vision."""
+        folder = self.folder / name
+        folder.mkdir()
+        house = House(folder)
+        (folder / "token").write_text(house.token("ada", "submitter", "vision") + "\n")
+        (folder / "token").chmod(0o600)
+        house.ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+        keys = {"ca": f"{name}/ca.pem", "token_file": f"{name}/token"}
+        shown = house.client_ca.issue_cert("ada@example.com") if mtls else None
+        if shown is not None:
+            shown.private_key_pem.write_to_path(str(folder / "ada-key.pem"))
+            shown.cert_chain_pems[0].write_to_path(str(folder / "ada.pem"))
+            keys |= {"cert": f"{name}/ada.pem", "key": f"{name}/ada-key.pem"}
+        await self.start(
+            name,
+            keys,
+            channel=lambda address: house.channel(address, shown),
+            access=house.access(mtls=mtls),
+            tenants=TENANTS,
         )
-        self.up[name] = await self.opened[name].__aenter__()
-        self.addresses[name] = self.up[name].ready.address
-        contexts = {each: {"address": address} for each, address in self.addresses.items()}
-        (self.folder / "config.yaml").write_text(json.dumps({"contexts": contexts}))
+
+    def write(self) -> None:
+        (self.folder / "config.yaml").write_text(json.dumps({"contexts": self.contexts}))
 
     async def stop(self, name: str) -> None:
-        del self.up[name]
-        await self.opened.pop(name).__aexit__(None, None, None)
+        served = self.up.pop(name)
+        served.stop.set()
+        await served.task
 
     async def jobs(self) -> list[tuple[str, str]]:
         """Cluster and name of every job there is."""
@@ -80,15 +104,20 @@ class Sites:
 
 
 @pytest.fixture
-async def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sites]:
+async def empty_sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sites]:
+    """No cluster yet."""
     monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path / "config.yaml"))
     quick_retries(monkeypatch)
-    sites = Sites(tmp_path)
+    async with AsyncExitStack() as stack:
+        yield Sites(tmp_path, stack)
+
+
+@pytest.fixture
+async def sites(empty_sites: Sites) -> Sites:
+    """Three of eight hosts each."""
     for name in ("east", "west", "lab"):
-        await sites.start(name)
-    yield sites
-    for name in list(sites.up):
-        await sites.stop(name)
+        await empty_sites.start(name)
+    return empty_sites
 
 
 async def test_one_cluster_gets_the_job_and_the_others_none(sites: Sites) -> None:
@@ -158,10 +187,9 @@ async def test_a_submit_whose_answer_is_lost_makes_one_job(
     assert await sites.jobs() == [("east", "a")]
 
 
-async def test_clusters_that_are_named_wrongly(sites: Sites, tmp_path: Path) -> None:
-    contexts = {each: {"address": address} for each, address in sites.addresses.items()}
-    contexts["copy"] = contexts["east"]
-    (tmp_path / "config.yaml").write_text(json.dumps({"contexts": contexts}))
+async def test_clusters_that_are_named_wrongly(sites: Sites) -> None:
+    sites.contexts["copy"] = sites.contexts["east"]
+    sites.write()
     file = sites.file("a")
     for names, words in (
         ("east,nope", "has no context 'nope'; contexts: copy, east, lab, west"),
@@ -181,91 +209,39 @@ async def test_clusters_that_are_named_wrongly(sites: Sites, tmp_path: Path) -> 
 # --- clusters that ask who calls ---------------------------------------------------------------
 
 
-TENANTS = Tenants((Tenant("vision"), Tenant("nlp")), "vision")
-BOTH = ("--context", "east,west")
-
-
-@dataclass
-class Secured(Sites):
-    """`contexts`: as the file of this user has them."""
-
-    houses: dict[str, House] = field(default_factory=dict)
-    contexts: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    async def open(self, name: str, *, mtls: bool = False) -> None:
-        """A cluster with a certificate of its own authority, which lets ada submit for vision."""
-        folder = self.folder / name
-        folder.mkdir()
-        house = self.houses[name] = House(folder)
-        token = house.token("ada", "submitter", "vision")
-        house.ca.cert_pem.write_to_path(str(folder / "ca.pem"))
-        (folder / "token").write_text(token + "\n")
-        (folder / "token").chmod(0o600)
-        keys = {"ca": f"{name}/ca.pem", "token_file": f"{name}/token"}
-        shown = house.client_ca.issue_cert("ada@example.com") if mtls else None
-        if shown is not None:
-            shown.private_key_pem.write_to_path(str(folder / "ada-key.pem"))
-            shown.cert_chain_pems[0].write_to_path(str(folder / "ada.pem"))
-            keys |= {"cert": f"{name}/ada.pem", "key": f"{name}/ada-key.pem"}
-        self.opened[name] = serving(
-            folder,
-            channel=lambda address: house.channel(address, shown),
-            access=house.access(mtls=mtls),
-            tenants=TENANTS,
-            fabric_spec=fabric_spec() | {"name": name},
-            clock=time.time_ns,
-        )
-        self.up[name] = await self.opened[name].__aenter__()
-        self.contexts[name] = {"address": self.up[name].ready.address, **keys}
-        self.write()
-
-    def write(self) -> None:
-        (self.folder / "config.yaml").write_text(json.dumps({"contexts": self.contexts}))
-
-
-@pytest.fixture
-async def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Secured]:
-    monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path / "config.yaml"))
-    quick_retries(monkeypatch)
-    sites = Secured(tmp_path)
-    await sites.open("east")
-    await sites.open("west", mtls=True)
-    yield sites
-    for name in list(sites.up):
-        await sites.stop(name)
-
-
 async def test_who_is_not_let_in_by_a_cluster_is_told_and_the_job_goes_nowhere_unsure(
-    secured: Secured,
+    empty_sites: Sites,
 ) -> None:
     """West has another token, then another authority, then a caller without a certificate."""
-    file, west = secured.file("a", 3), dict(secured.contexts["west"])
+    await empty_sites.start_secured("east")
+    await empty_sites.start_secured("west", mtls=True)
+    file, west = empty_sites.file("a", 3), dict(empty_sites.contexts["west"])
     texts = []
     for changed in (
         west | {"token_file": "east/token"},
         west | {"ca": "east/ca.pem"},
         {key: west[key] for key in ("address", "ca", "token_file")},
     ):
-        secured.contexts["west"] = changed
-        secured.write()
-        asked = await secured.muster("submit", file, *BOTH, "--dry-run")
-        refused = await secured.muster("submit", file, *BOTH)
+        empty_sites.contexts["west"] = changed
+        empty_sites.write()
+        asked = await empty_sites.muster("submit", file, *BOTH, "--dry-run")
+        refused = await empty_sites.muster("submit", file, *BOTH)
         assert refused.exit_code == 6, refused.output
         assert asked.exit_code == 0, asked.output
         texts.append((asked.stdout, refused.stderr))
-    secured.contexts["west"] = west | {"token_file": "nowhere/token"}
-    secured.write()
-    missing = await secured.muster("submit", file, *BOTH)
-    secured.contexts["west"] = west
-    secured.write()
-    made = await secured.muster("submit", file, *BOTH, "-o", "name")
-    again = await secured.muster("submit", file, *BOTH, "-o", "json")
+    empty_sites.contexts["west"] = west | {"token_file": "nowhere/token"}
+    empty_sites.write()
+    missing = await empty_sites.muster("submit", file, *BOTH)
+    empty_sites.contexts["west"] = west
+    empty_sites.write()
+    made = await empty_sites.muster("submit", file, *BOTH, "-o", "name")
+    again = await empty_sites.muster("submit", file, *BOTH, "-o", "json")
     for asked_text, refused_text in texts:
         assert "east" in asked_text
         assert "west: " in refused_text
         for text in (asked_text, refused_text):
             assert "Traceback" not in text
-            assert secured.houses["east"].folder.joinpath("token").read_text().strip() not in text
+            assert (empty_sites.folder / "east" / "token").read_text().strip() not in text
     assert isinstance(missing.exception, InputError)
     assert str(missing.exception).endswith("nowhere/token: no such file")
     assert (made.exit_code, made.stdout, made.stderr) == (0, "vision/a\n", ""), made.output
@@ -291,30 +267,25 @@ spares: 0
 
 
 async def test_the_transcript_is_what_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+    empty_sites: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     text = PAGE.read_text(encoding="utf-8")
     blocks = TRANSCRIPT.findall(text)
     monkeypatch.chdir(tmp_path)
-    quick_retries(monkeypatch)
-    monkeypatch.setenv("MUSTER_CONFIG", str(tmp_path / "config.yaml"))
     for name in ("train", "second"):
         (tmp_path / f"{name}.yaml").write_text(STEPPED.format(name))
     printed: list[str] = []
-    sites = Sites(tmp_path)
     for name, (hosts, oversubscription) in SIZES.items():
         spec = fabric_spec(hosts=hosts, oversubscription=oversubscription, name=name)
-        await sites.start(name, spec)
+        await empty_sites.start(name, fabric_spec=spec)
     for number, block in enumerate(blocks):
         if number == GONE_FROM:
-            await sites.stop("west")
+            await empty_sites.stop("west")
         command = block.splitlines()[0]
-        result = await sites.muster(*shlex.split(command.removeprefix("$ muster route ")))
+        result = await empty_sites.muster(*shlex.split(command.removeprefix("$ muster route ")))
         said = re.sub(r"127\.0\.0\.1:\d+", "10.0.2.1:7443", result.output)
         ending = f"$ echo $?\n{result.exit_code}\n" if result.exit_code else ""
         printed.append(f"{command}\n{said}{ending}")
-    for name in list(sites.up):
-        await sites.stop(name)
     answers = iter(printed)
     now = TRANSCRIPT.sub(lambda _: next(answers), text)
     assert len(printed) == now.count("$ muster ") == 4
