@@ -130,11 +130,8 @@ async def test_tenants_without_a_file_are_as_old_as_the_fabric(tmp_path: Path) -
         fabric = await served.stub.GetFabric(service_pb2.GetFabricRequest())
         (tenant,) = (await _tenants(served)).values()
     assert tenant.create_time == tenant.update_time == fabric.create_time
-    assert (fabric.host_count, fabric.gpus_per_host, fabric.uid) == (
-        8,
-        8,
-        served.ready.fabric.digest,
-    )
+    assert (fabric.host_count, fabric.gpus_per_host) == (8, 8)
+    assert fabric.uid == served.ready.fabric.digest
     assert [(t.name, list(t.domains), t.most_hosts) for t in fabric.tiers] == [
         ("zone", ["z0", "z1"], 4),
         ("rack", ["z0-r0", "z0-r1", "z1-r0", "z1-r1"], 2),

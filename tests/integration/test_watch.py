@@ -221,16 +221,10 @@ async def test_jobs_at_hand_come_first_then_a_bookmark_then_every_change(served:
         (LISTED, "b", RUNNING),
     ]
     assert first.version == mark.version == listed.version
-    assert (mark.change, mark.HasField("job"), mark.HasField("change_time")) == (
-        BOOKMARK,
-        False,
-        False,
-    )
-    assert (after.change, after.job.spec.name, after.version) == (
-        service_pb2.JOB_CHANGE_SUBMITTED,
-        "c",
-        mark.version + 1,
-    )
+    assert is_bookmark(mark)
+    assert not mark.HasField("change_time")
+    submitted = (service_pb2.JOB_CHANGE_SUBMITTED, "c", mark.version + 1)
+    assert (after.change, after.job.spec.name, after.version) == submitted
 
 
 async def test_a_list_has_what_the_watch_is_for(served: Served) -> None:
