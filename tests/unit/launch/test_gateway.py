@@ -58,13 +58,20 @@ async def world() -> World:
     return World()
 
 
-async def test_a_host_is_lost_after_one_lease_of_silence(world: World) -> None:
+@pytest.mark.parametrize("how", ["silent", "its stream breaks", "the server ends its session"])
+async def test_a_host_is_lost_one_lease_after_it_was_heard_of_last(world: World, how: str) -> None:
     stream = world.join("a")
     assert world.after(9.9) == []
     stream.heard_s = world.clock()
+    if how == "its stream breaks":
+        del world.gateway._streams["a"]
+        world.gateway._broken_s["a"] = world.clock()
+    elif how == "the server ends its session":
+        world.gateway.hear(Frame(FrameKind.DROP, "a", b"its message cannot be read"))
+        assert stream.end.is_set()
     assert world.after(9.9) == []
     assert world.after(0.2) == ["a"]
-    assert stream.end.is_set()
+    assert stream.end.is_set() is (how != "its stream breaks")
     assert world.after(100) == []
 
 
@@ -115,22 +122,6 @@ async def test_a_lost_host_waits_for_others_no_longer_than_a_beat(world: World) 
     assert world.after(5.2) == []  # the second has been silent for 7.7 s
     assert world.after(3.0) == []  # and is lost; the third for 8.2 s
     assert world.after(0.2) == ["first", "second"]
-
-
-async def test_a_broken_stream_has_the_rest_of_a_lease_to_come_back(world: World) -> None:
-    world.gateway._broken_s["a"] = world.clock()
-    assert world.after(9.9) == []
-    assert world.after(0.2) == ["a"]
-
-
-async def test_a_host_whose_session_the_server_ends_has_the_rest_of_a_lease_to_come_back(
-    world: World,
-) -> None:
-    stream = world.join("a")
-    world.gateway.hear(Frame(FrameKind.DROP, "a", b"its message cannot be read"))
-    assert stream.end.is_set()
-    assert world.after(9.9) == []
-    assert world.after(0.2) == ["a"]
 
 
 async def test_a_gateway_that_stood_still_takes_nobody_for_lost(world: World) -> None:
