@@ -11,6 +11,7 @@ import pytest
 
 from scheduler.agent.checks import probe as module
 from scheduler.agent.checks.probe import Finding, Memory, Readings, judge, probe
+from scheduler.core.policies.health_signals import SIGNALS
 
 
 class NVMLError(Exception):
@@ -332,8 +333,6 @@ def test_a_memory_that_cannot_be_read_is_begun_anew(tmp_path: Path) -> None:
 
 
 def test_every_signal_of_a_probe_is_one_that_its_agent_may_report() -> None:
-    from scheduler.core.policies.health_signals import SIGNALS
-
     for limit in module.COUNTERS.values():
         assert SIGNALS[limit.signal].is_trouble
 
@@ -341,15 +340,8 @@ def test_every_signal_of_a_probe_is_one_that_its_agent_may_report() -> None:
 def test_the_program_stands_on_the_standard_library_and_prints_json(tmp_path: Path) -> None:
     root = tmp_path / "sys"
     add_gpu(root, 1)
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        module.__file__,
-        "2",
-        str(tmp_path / "memory"),
-        str(root),
-    ]
+    command = [sys.executable, "-I", "-S", module.__file__, "2"]
+    command += [str(tmp_path / "memory"), str(root)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -34,7 +34,11 @@ async def test_a_host_is_probed_at_once_then_now_and_then_and_after_each_job(
     assert not prober.begins(0.0, is_idle=False)
     assert prober.begins(1.0, is_idle=True)
     assert not prober.begins(700.0, is_idle=True)  # the first has not ended
-    await prober.probe()
+    word = await prober.probe()
+    assert word.readings == f"8 {tmp_path / 'memory'}"
+    thermal, fan = word.findings
+    assert (thermal.signal, thermal.detail, thermal.gpu) == ("thermal", "91 C", 3)
+    assert not fan.HasField("gpu")
     assert not prober.begins(600.9, is_idle=True)
     assert prober.begins(601.0, is_idle=True)
     await prober.probe()
@@ -45,14 +49,6 @@ async def test_a_host_is_probed_at_once_then_now_and_then_and_after_each_job(
 def test_a_host_is_not_probed_unless_the_server_says_so(tmp_path: Path) -> None:
     assert not HostProber(tmp_path / "memory").begins(0.0, is_idle=True)
     assert not made(tmp_path, SAYS, every_s=0).begins(0.0, is_idle=True)
-
-
-async def test_what_a_probe_prints_becomes_a_message(tmp_path: Path) -> None:
-    word = await made(tmp_path, SAYS).probe()
-    assert word.readings == f"8 {tmp_path / 'memory'}"
-    thermal, fan = word.findings
-    assert (thermal.signal, thermal.detail, thermal.gpu) == ("thermal", "91 C", 3)
-    assert not fan.HasField("gpu")
 
 
 @pytest.mark.parametrize(

@@ -58,27 +58,26 @@ def test_a_pod_is_bound_to_its_host_and_its_first_process_is_the_agent() -> None
     assert not spec["automountServiceAccountToken"]
 
 
+TEMPLATE = """
+metadata: {labels: {team: x}, annotations: {k: v}}
+spec:
+  hostNetwork: true
+  securityContext: {runAsUser: 1000}
+  containers:
+  - {name: log, image: l}
+  - name: agent
+    image: mine
+    command: [sh]
+    args: [x]
+    env: [{name: A, value: b}]
+    resources: {limits: {nvidia.com/gpu: "4"}}
+  volumes: [{name: scratch, hostPath: {path: /scratch}}]
+  tolerations: [{key: gpu, operator: Exists}]
+"""
+
+
 def test_a_template_is_kept_where_muster_has_nothing_to_say() -> None:
-    template = {
-        "metadata": {"labels": {"team": "x"}, "annotations": {"k": "v"}},
-        "spec": {
-            "hostNetwork": True,
-            "securityContext": {"runAsUser": 1000},
-            "containers": [
-                {"name": "log", "image": "l"},
-                {
-                    "name": "agent",
-                    "image": "mine",
-                    "command": ["sh"],
-                    "args": ["x"],
-                    "env": [{"name": "A", "value": "b"}],
-                    "resources": {"limits": {"nvidia.com/gpu": "4"}},
-                },
-            ],
-            "volumes": [{"name": "scratch", "hostPath": {"path": "/scratch"}}],
-            "tolerations": [{"key": "gpu", "operator": "Exists"}],
-        },
-    }
+    template = yaml.safe_load(TEMPLATE)
     settings = replace(POD, keys=KubernetesKeys(namespace="ns"), template=template, ca="PEM")
     pod = pod_manifest(settings, "n1", 2_000, None)
     spec = pod["spec"]
@@ -96,7 +95,7 @@ def test_a_template_is_kept_where_muster_has_nothing_to_say() -> None:
     assert pod["metadata"]["labels"]["team"] == "x"
     assert "muster.dev/job-uid" not in pod["metadata"]["labels"]
     assert pod_manifest(settings, "n2", 0, None)["spec"]["volumes"] is not spec["volumes"]
-    assert template["spec"]["containers"][1]["command"] == ["sh"]  # type: ignore[index]
+    assert template == yaml.safe_load(TEMPLATE)
 
 
 def test_tokens_are_one_key_a_host_in_secrets_that_fit() -> None:
@@ -290,16 +289,8 @@ async def test_a_pod_makes_way_for_one_of_the_container_that_a_gang_wants(whole:
 def test_a_container_of_pods_is_of_the_images_and_mounts_of_the_site(
     image: str, mount: str, answer: str
 ) -> None:
-    template = {
-        "spec": {
-            "containers": [
-                {
-                    "name": "agent",
-                    "volumeMounts": [{"name": "v", "mountPath": "/data", "subPath": "s"}],
-                }
-            ]
-        }
-    }
+    mounted = {"name": "v", "mountPath": "/data", "subPath": "s"}
+    template = {"spec": {"containers": [{"name": "agent", "volumeMounts": [mounted]}]}}
     keys = KEYS.model_copy(update={"images": ("example.org/train",)})
     settings = replace(POD, keys=keys, template=template)
     container = ContainerSpec(image, (mount,))
@@ -313,7 +304,7 @@ def test_a_container_of_pods_is_of_the_images_and_mounts_of_the_site(
     flags = {"readOnly": True} if mount.endswith(":ro") else {}
     added = {"name": "v", "mountPath": "/in", "subPath": sub_path} | flags
     assert agent["volumeMounts"][-1] == added
-    assert {"name": "v", "mountPath": "/data", "subPath": "s"} in agent["volumeMounts"]
+    assert mounted in agent["volumeMounts"]
 
 
 async def test_ranks_that_still_save_keep_their_pod(agents: Kept) -> None:
