@@ -36,16 +36,7 @@ from typing import Any
 
 import yaml
 
-from drills.hosts import (
-    GPUS,
-    KINDS,
-    NODES,
-    ProcessHosts,
-    Undo,
-    hosts_of,
-    missing_for,
-    rank_of,
-)
+from drills.hosts import GPUS, KINDS, NODES, ProcessHosts, Undo, hosts_of, missing_for, rank_of
 from placement.workload.request import SpareRule
 from scheduler.access.tokens import new_secret
 from scheduler.client import Client, ServiceError

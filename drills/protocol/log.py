@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 
 from drills.protocol.search import Broken
 from placement.fabric import hostset
-from scheduler.core import (
-    Conflict,
-    Plan,
-    Rejected,
-    SchedulingOptions,
-    State,
-    apply,
-    decide,
-)
+from scheduler.core import Conflict, Plan, Rejected, SchedulingOptions, State, apply, decide
 from scheduler.core.decide import decide_restarts
 from scheduler.core.model.events import Event, FabricLoaded, GangSwapped, JobStarted
 from scheduler.core.model.lifecycle import JobState

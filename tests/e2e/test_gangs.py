@@ -18,15 +18,7 @@ from scheduler.client import Client
 from scheduler.core.policies.job_terms import CheckpointTerms, RunSpec
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
-from tests.e2e.gangs import (
-    ROOT,
-    Local,
-    begins_at,
-    gang,
-    is_launched,
-    local_server,
-    until,
-)
+from tests.e2e.gangs import ROOT, Local, begins_at, gang, is_launched, local_server, until
 from tests.e2e.shell import answered
 from tests.waiting import wait_until
 

@@ -17,10 +17,7 @@ from scheduler.files.errors import InputError
 from scheduler.files.health.found import NodeState
 from scheduler.launch.gangs.reports import AGENT_LOST
 from scheduler.launch.keys import HoldingScope, KubernetesKeys
-from scheduler.launch.kubernetes.agents import (
-    KubernetesAgents,
-    NodeView,
-)
+from scheduler.launch.kubernetes.agents import KubernetesAgents, NodeView
 from scheduler.launch.kubernetes.api import ApiFailed, KubernetesApi, configuration
 from scheduler.launch.kubernetes.flapping import FALL_S, STEADY_S, FlappingNodes
 from scheduler.launch.kubernetes.pods import (

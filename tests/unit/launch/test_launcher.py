@@ -28,12 +28,7 @@ from scheduler.core.model.events import (
     RankFailed,
 )
 from scheduler.core.model.lifecycle import Hold, HostState
-from scheduler.core.policies.job_terms import (
-    HangAction,
-    HangTerms,
-    RunSpec,
-    StopCause,
-)
+from scheduler.core.policies.job_terms import HangAction, HangTerms, RunSpec, StopCause
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.gangs import orders
 from scheduler.launch.gangs.checkpoints import LOG_EVERY_S

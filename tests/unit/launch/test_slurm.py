@@ -18,11 +18,7 @@ from scheduler.core.model.window import Leave
 from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.health.found import NodeState
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
-from scheduler.launch.slurm.agents import (
-    WHOLE,
-    SlurmAgents,
-    StepAttempt,
-)
+from scheduler.launch.slurm.agents import WHOLE, SlurmAgents, StepAttempt
 from scheduler.launch.slurm.commands import (
     Partition,
     SlurmCommands,
