@@ -162,7 +162,7 @@ async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -
 
 # --- a client that opens a watch and reads nothing -----------------------------------
 
-DEPTH, JOBS = 20, 120
+DEPTH, JOBS = 20, 60
 BULK = {f"l{number}": "x" * 250 for number in range(60)}  # 15 kB a change
 # No more than this is on its way before the client reads: else windows grow to megabytes.
 NARROW = (("grpc.http2.lookahead_bytes", 65_535), ("grpc.http2.bdp_probe", 0))

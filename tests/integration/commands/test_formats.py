@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import pytest
 import yaml
 
 from network.collectives.nccl import Protocol
@@ -92,6 +91,8 @@ def test_groups_on_other_numbers_of_nodes_have_lines_of_their_own() -> None:
     assert {t.nodes for t in nccl_tunings(network, job, range(8))} == {2}
     uneven = request(dp=12, tp=4, traffic={"dp": 4_000}, order="dp-tp")
     assert {t.nodes for t in nccl_tunings(network, uneven, range(6))} == {2}
+    inside = request(tp=8, traffic={"tp": 10})  # an axis inside a node has none
+    assert nccl_tunings(network, inside, [0]) == ()
 
 
 def test_tensor_parallelism_sums_the_activations_of_a_micro_batch_in_each_call() -> None:
@@ -108,21 +109,14 @@ def test_tensor_parallelism_sums_the_activations_of_a_micro_batch_in_each_call()
     assert tuning.payload_bytes == 8192 * 4096 * 2
 
 
-def test_an_axis_inside_a_node_has_no_line() -> None:
-    network = fabric(zones=1, racks=2, hosts=2)
-    assert nccl_tunings(network, request(tp=8, traffic={"tp": 10}), [0]) == ()
-
-
-@pytest.mark.parametrize("payload", [1, 65_536, 3 * 2**30, 2**40])
-def test_sizes_stay_within_what_the_plugin_holds(payload: int) -> None:
-    tuning = NcclTuning(
-        "dp", Operation.ALL_REDUCE, 8, 2, payload, Algorithm.TREE, Protocol.LL128, 1.0
-    )
-    ((name, low, high, algorithm, protocol, *_),) = read(
-        list(nccl_file("j", [tuning], [], is_rail_optimised=False, is_on_nvlink_racks=False))
-    )
-    assert (name, algorithm, protocol) == ("allreduce", "tree", "ll128")
-    assert low <= min(payload, MOST_BYTES) <= high
+def test_sizes_stay_within_what_the_plugin_holds() -> None:
+    for size in (1, 65_536, 3 * 2**30, 2**40):
+        sent = (Operation.ALL_REDUCE, 8, 2, size, Algorithm.TREE, Protocol.LL128, 1.0)
+        tunings, is_on = [NcclTuning("dp", *sent)], False
+        lines = nccl_file("j", tunings, [], is_rail_optimised=is_on, is_on_nvlink_racks=is_on)
+        ((name, low, high, algorithm, protocol, *_),) = read(list(lines))
+        assert (name, algorithm, protocol) == ("allreduce", "tree", "ll128")
+        assert low <= min(size, MOST_BYTES) <= high
 
 
 def test_all_to_all_is_said_to_go_point_to_point_and_over_what() -> None:

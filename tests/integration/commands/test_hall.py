@@ -36,16 +36,13 @@ def choices(fabric: str, *options: str, job: str = "job.yaml") -> Any:
 
 
 def test_a_hall_holds_as_many_hosts_as_its_power_feeds() -> None:
-    (found,) = choices("plain.yaml", "--mw", "1", "--host-kw", "10", "--watts", "700")
+    options = ("--mw", "1", "--host-kw", "10", "--watts", "700")
+    (found,) = choices("plain.yaml", *options)
     assert (found["hosts"], found["kw"], found["held_back_by"]) == (100, 1000, "hall")
     assert found["racks"] == 25
     assert found["gangs"] == pytest.approx(100 / 8)
     tokens = 64 * 8192 / found["step_seconds"]
     assert found["tokens_per_second"] == pytest.approx(tokens * 100 / 8)
-
-
-def test_racks_hold_what_their_power_feeds() -> None:
-    options = ("--mw", "1", "--host-kw", "10", "--watts", "700")
     narrow, wide = choices("plain.yaml", *options, "--rack-kw", "32", "--rack-kw", "72")
     assert (narrow["rack_kw"], narrow["racks"], narrow["hosts"]) == (32, 34, 100)
     assert (wide["rack_kw"], wide["racks"], wide["hosts"]) == (72, 15, 100)

@@ -24,15 +24,12 @@ def job(muster: Muster, monkeypatch: pytest.MonkeyPatch) -> Muster:
 IMPORT = ("import", "args.sh", "--gpus", "8", "--env", "VOCAB=1000")
 
 
-def test_a_job_file_on_standard_output(job: Muster) -> None:
+def test_a_job_file_goes_out_or_into_a_file_that_is_kept(job: Muster, place: Muster) -> None:
     done = job(*IMPORT)
     assert (done.code, done.err) == (0, "")
-    Path("job.yaml").write_text(done.out)
-    assert load_job("job.yaml").request.parallelism.dp == 8
-    assert load_job("job.yaml").name == "args"
-
-
-def test_a_job_file_in_a_file_that_is_kept_if_it_is_there(job: Muster, place: Muster) -> None:
+    Path("out.yaml").write_text(done.out)
+    made = load_job("out.yaml")
+    assert (made.name, made.request.parallelism.dp) == ("args", 8)
     to_file = (*IMPORT, "-o", "job.yaml")
     assert job(*to_file, "--set", "priority=3") == Result(0, "", "job.yaml: the job file\n")
     assert load_job("job.yaml").priority == 3

@@ -127,11 +127,6 @@ class TestMessages:
         errors = replay().stderr.splitlines()
         assert (len(errors), errors[-1]) == (21, "... and 5 more")
 
-    def test_a_trace_without_jobs_is_refused(self, folder: Path) -> None:
-        (folder / "t.swf").write_text("; nothing\n\n")
-
-        assert refusal(replay()) == "t.swf: holds no job to replay"
-
     @pytest.mark.parametrize(
         ("options", "told"),
         [
@@ -156,8 +151,10 @@ class TestMessages:
     def test_wrong_options_are_named(self, options: str, told: str) -> None:
         assert refusal(replay(*options.split())).startswith(told)
 
-    def test_a_trace_that_is_none_is_named(self) -> None:
+    def test_a_trace_that_is_none_is_named(self, folder: Path) -> None:
+        (folder / "empty.swf").write_text("; nothing\n\n")
         for trace, form, told in (
+            ("empty.swf", "swf", "empty.swf: holds no job to replay"),
             ("gone.swf", "swf", "gone.swf: cannot be read: No such file or directory"),
             ("t.swf", "pbs", "--trace-format: unknown trace format 'pbs'; there are "),
         ):

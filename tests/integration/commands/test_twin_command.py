@@ -85,15 +85,11 @@ def test_uplinks_tell_with_a_time_model(twin: Muster) -> None:
     assert found["times"].startswith("default")
 
 
-def test_the_server_file_says_how_it_schedules(twin: Muster, tmp_path: Path) -> None:
+def test_numbers_of_spares_side_by_side(twin: Muster, tmp_path: Path) -> None:
     (tmp_path / "serve.yaml").write_text("policy: fifo\n")
-    found: Any = twin("twin", *SHORT, "--config", "serve.yaml", "--format", "json").json
-    assert found["policy"] == "fifo"
-
-
-def test_numbers_of_spares_side_by_side(twin: Muster) -> None:
     asked = [part for n in range(3) for part in ("--change", f"spares {n} a zone")]
-    found: Any = twin("twin", *SHORT, "--each", *asked, "--format", "json").json
+    found: Any = twin("twin", *SHORT, "--config", "serve.yaml", "--each", *asked, "-o", "json").json
+    assert found["policy"] == "fifo"
     spares = [each["figures"]["spare_gpu_h"]["mean"] for each in found["scenarios"]]
     assert spares[0] == spares[1] == 0 < spares[2] < spares[3]
     said = sentence(found)
