@@ -183,9 +183,11 @@ def test_ranks_are_asked_to_save_before_a_time_limit_and_say_what_a_framework_sa
 
 
 def test_a_template_of_each_framework_is_a_job(alone: Shell, tmp_path: Path) -> None:
-    for framework in ("torchrun", "torchtitan", "megatron", "deepspeed", "accelerate", "hf"):
+    one_a_host = ("torchrun", "torchtitan", "megatron", "deepspeed", "accelerate", "hf")
+    for framework in ("python", *one_a_host):
         file = tmp_path / f"{framework}.yaml"
         file.write_text(alone.run("launch", "template", framework, "-n", "64").stdout)
         spec = read_job(str(file)).spec
-        assert (spec.request.parallelism.world_size, spec.run.per_host) == (64, 1)
+        assert spec.request.parallelism.world_size == 64
+        assert spec.run.per_host == int(framework in one_a_host)
     assert "lightning" in alone.told("launch", "template", "abacus", code=2)
