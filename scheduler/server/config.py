@@ -21,6 +21,7 @@ from scheduler.access.options import CallLimits, Reflection
 from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.policies.health_signals import BUILT_IN_CHECKS
 from scheduler.core.queue.policies import queue_policy
+from scheduler.eventlog.store import is_shared
 from scheduler.files.defaults import (
     CONSOLE,
     ENDED_DAYS,
@@ -34,7 +35,7 @@ from scheduler.files.defaults import (
     SLOW_PERCENT,
     STORE,
 )
-from scheduler.files.errors import short
+from scheduler.files.errors import InputError, Problem, line_of, short
 from scheduler.files.field_types import wrong_value
 from scheduler.files.job_keys import (
     Count,
@@ -73,10 +74,11 @@ def _fabric(value: Any, info: ValidationInfo) -> str:
 
 
 def _store(value: Any, info: ValidationInfo) -> str:
-    if not isinstance(value, str) or "://" not in value:
-        raise wrong_value(f"must be a URL such as {STORE}, not {short(value)}")
-    if not value.startswith(_FILE_URL) or value == _FILE_URL:
+    if isinstance(value, str) and is_shared(value):
         return value
+    if not isinstance(value, str) or not value.startswith(_FILE_URL) or value == _FILE_URL:
+        known = f"{_FILE_URL}FILE or postgresql://HOST/DATABASE"
+        raise wrong_value(f"must be {known}, not {short(value)}")
     return _FILE_URL + resolve_path(value.removeprefix(_FILE_URL), info)
 
 
@@ -295,7 +297,7 @@ class ServerKeys(Keys):
     `launcher`: who starts agents; without one they are started by others, if at all.
     """
 
-    listen: Annotated[Text, ServerOption("HOST:PORT; port 0 takes a free one.")] = LISTEN
+    listen: Annotated[Address, ServerOption("HOST:PORT; port 0 takes a free one.")] = LISTEN
     store: Annotated[
         str,
         BeforeValidator(_store),
@@ -463,6 +465,29 @@ def load_server_file(path: str) -> ServerKeys:
     """Read a server file. Raises: InputError with every fault found, each with its line."""
     document = load(path)
     return checked_keys(ServerKeys, document, folder=Path(path).parent)
+
+
+def in_server_file(error: InputError, path: str, keys: ServerKeys) -> InputError:
+    """Return the error with each key of the server file at `path` that is wrong, or that names a
+    file that is, and its line. Problems of other files stay as they are."""
+    lines = load(path).lines
+    named = dict(_texts(keys.model_dump()))
+    located = []
+    for problem in error.found:
+        key, said = "" if problem.source else problem.field, problem.message
+        if problem.source and not problem.field and not problem.line:  # that it is not there
+            key, said = named.get(problem.source, ""), f"{problem.source}: {said}"
+        located.append(Problem(key, said, path, line_of(lines, key)) if key else problem)
+    return InputError(*located)
+
+
+def _texts(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each text of a section, and the dotted path of its key."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _texts(value, f"{above}{key}.")
+        elif isinstance(value, str):
+            yield str(value), f"{above}{key}"
 
 
 class BadOption(Exception):

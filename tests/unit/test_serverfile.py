@@ -7,10 +7,12 @@ import pytest
 from scheduler.cli.server.serve import _settings
 from scheduler.core import SchedulingOptions
 from scheduler.eventlog.store import StoreError, open_store
+from scheduler.files.errors import InputError
 from scheduler.server.config import (
     BadOption,
     MetricsKeys,
     ServerKeys,
+    in_server_file,
     keys,
     load_server_file,
     options,
@@ -63,16 +65,35 @@ def test_a_fault_names_its_line_and_field(tmp_path: Path) -> None:
         "slurm: {step_options: [--nodes=3]}": "slurm.step_options: must leave --nodes to muster",
         "slurm: {step_options: [-N3]}": "slurm.step_options: must be options of srun as --name=",
         "lisen: a:1": "lisen: unknown key 'lisen', did you mean listen?",
-        "store: muster.db": "store: must be a URL such as sqlite:///muster.db",
+        "store: muster.db": "store: must be sqlite:///FILE or postgresql://HOST/DATABASE, not",
         "resize_every_s: often": "resize_every_s: must be",
         "assumed_limit_h: 0": "assumed_limit_h: must be hours, above 0",
         "lease_s: 86401": "lease_s: must be at most 86,400, is 86,401",
         "tenants: {}": "tenants: must be the path of a file, not {}",
         "metrics: {listen: 9464}": "metrics.listen: must be HOST:PORT, a port",
+        "listen: 7443": "listen: must be HOST:PORT, a port up to 65,535, not 7443",
+        "store: mysql://a/b": "store: must be sqlite:///FILE or",
         "metrics:": "metrics: is empty: give its keys, or leave it out",
     }.items():
         told = file_refusal(load_server_file, tmp_path / "muster.yaml", f"{text}\n")
         assert told.startswith(f"muster.yaml:1: {expected}")
+
+
+def test_a_fault_that_is_found_later_names_the_key_of_the_server_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.yaml").write_text("tenants: 1")
+    for text, expected in {
+        "fabric: roce": "muster.yaml:1: fabric: 'roce' is neither a preset",
+        "tenants: no.yaml": "muster.yaml:1: tenants: no.yaml: no such file",
+        "tenants: wrong.yaml": "wrong.yaml:1: tenants: must be a list",
+        "agents: {lease_s: 9}": "muster.yaml:1: agents: agents must prove their host",
+    }.items():
+        keys = load_server_file(write(Path(), text))
+        with pytest.raises(InputError) as caught:
+            _settings(keys)
+        assert str(in_server_file(caught.value, "muster.yaml", keys)).startswith(expected)
 
 
 def test_every_fault_is_told_at_once(tmp_path: Path) -> None:

@@ -97,7 +97,13 @@ def _run(config: str | None, given: Mapping[str, Any]) -> None:
     quiet_grpc()
     from scheduler.eventlog.store import is_shared
     from scheduler.observe.logs import configure
-    from scheduler.server.config import BadOption, ServerKeys, load_server_file, overridden
+    from scheduler.server.config import (
+        BadOption,
+        ServerKeys,
+        in_server_file,
+        load_server_file,
+        overridden,
+    )
 
     keys = load_server_file(config) if config is not None else ServerKeys()
     if "metrics.per_job" in given and not (keys.metrics or "metrics.listen" in given):
@@ -112,7 +118,12 @@ def _run(config: str | None, given: Mapping[str, Any]) -> None:
                 "needs a store that servers share (postgresql://)", param_hint=option
             )
     configure(keys.log.format, keys.log.level)
-    _serve(_settings(keys))
+    try:
+        _serve(_settings(keys))
+    except InputError as error:
+        if config is None or any(problem.field in given for problem in error.found):
+            raise
+        raise in_server_file(error, config, keys) from None
 
 
 def _settings(keys: ServerKeys) -> Settings:
