@@ -193,10 +193,11 @@ class DomainStatus(_message.Message):
     OUT_GPUS_FIELD_NUMBER: _builtins.int
     SPARE_HOSTS_FIELD_NUMBER: _builtins.int
     SHARED_FREE_GPUS_FIELD_NUMBER: _builtins.int
+    OTHER_HOSTS_FIELD_NUMBER: _builtins.int
     domain: _builtins.str
     """Name of the domain."""
     healthy_hosts: _builtins.int
-    """Hosts in service."""
+    """Hosts in service: healthy, golden or suspect."""
     cordoned_hosts: _builtins.int
     """Cordoned hosts: a gang that runs goes on, no gang starts, including hosts under maintenance."""
     draining_hosts: _builtins.int
@@ -217,6 +218,8 @@ class DomainStatus(_message.Message):
     """Healthy hosts that jobs hold as spares."""
     shared_free_gpus: _builtins.int
     """GPUs that are free of hosts that jobs share, for more jobs that take parts of hosts."""
+    other_hosts: _builtins.int
+    """Hosts in any other state: new, in stress tests, in repair, or unknown, for an agent that has not come in yet."""
     def __init__(
         self,
         *,
@@ -232,10 +235,11 @@ class DomainStatus(_message.Message):
         out_gpus: _builtins.int = ...,
         spare_hosts: _builtins.int = ...,
         shared_free_gpus: _builtins.int = ...,
+        other_hosts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cordoned_hosts", b"cordoned_hosts", "domain", b"domain", "draining_hosts", b"draining_hosts", "failed_hosts", b"failed_hosts", "free_gpus", b"free_gpus", "healthy_hosts", b"healthy_hosts", "out_gpus", b"out_gpus", "running_gpus", b"running_gpus", "shared_free_gpus", b"shared_free_gpus", "spare_gpus", b"spare_gpus", "spare_hosts", b"spare_hosts", "stopped_gpus", b"stopped_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cordoned_hosts", b"cordoned_hosts", "domain", b"domain", "draining_hosts", b"draining_hosts", "failed_hosts", b"failed_hosts", "free_gpus", b"free_gpus", "healthy_hosts", b"healthy_hosts", "other_hosts", b"other_hosts", "out_gpus", b"out_gpus", "running_gpus", b"running_gpus", "shared_free_gpus", b"shared_free_gpus", "spare_gpus", b"spare_gpus", "spare_hosts", b"spare_hosts", "stopped_gpus", b"stopped_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

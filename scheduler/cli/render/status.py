@@ -60,6 +60,7 @@ _COUNTS = {
     "CORDONED": "cordoned_hosts",
     "DRAINING": "draining_hosts",
     "FAILED": "failed_hosts",
+    "OTHER": "other_hosts",
     "GPUS RUNNING": "running_gpus",
     "STOPPED": "stopped_gpus",
     "SPARE": "spare_gpus",

@@ -394,13 +394,16 @@ def _move_host(state: State, command: MoveHost, now_ns: int) -> tuple[Event, ...
     if refusal := stale(command.etag, current, f"host {host}"):
         return refusal
 
-    now = state.host(index).state
+    record = state.host(index)
+    now = record.state
     is_drained = now is HostState.CORDONED and not state.runs_gang(index)
     if now in _REACHED[move] or (move is HostMove.DRAIN and is_drained):
         return ()
     if move not in HOST_MOVES[now]:
         hint = "; report it repaired first" if now in _BROKEN else ""
-        return Rejected(Code.PRECONDITION, f"host {host} is {now}: cannot {move}{hint}")
+        hint = "; its agent has not come in yet" if record.awaits_agent else hint
+        shown = record.shown_state
+        return Rejected(Code.PRECONDITION, f"host {host} is {shown}: cannot {move}{hint}")
     events: list[Event] = [HostMoved(now_ns, host, move, command.reason, command.request_id)]
     if move is HostMove.DRAIN and not state.runs_gang(index):
         events.append(HostMoved(now_ns, host, HostMove.EMPTY, cause=Mover.POLICY))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from muster.structs import struct
 from scheduler.core import HostState, Job, JobState, State
+from scheduler.core.model.lifecycle import IN_SERVICE
 from scheduler.identity import redact_for_caller
 from scheduler.observe import census
 from scheduler.observe.census import SHARED, Domain, Queue, Use
@@ -65,12 +66,16 @@ def status(
 
 def _domain(domain: Domain, gpus: int) -> status_pb2.DomainStatus:
     states, held = domain.by_state, domain.gpus(gpus)
+    healthy = sum(states[each] for each in IN_SERVICE)
+    draining = states[HostState.DRAINING] + states[HostState.RETIRING]
+    cordoned, failed = states[HostState.CORDONED], states[HostState.FAILED]
     return status_pb2.DomainStatus(
         domain=domain.name,
-        healthy_hosts=states[HostState.HEALTHY],
-        cordoned_hosts=states[HostState.CORDONED],
-        draining_hosts=states[HostState.DRAINING],
-        failed_hosts=states[HostState.FAILED],
+        healthy_hosts=healthy,
+        cordoned_hosts=cordoned,
+        draining_hosts=draining,
+        failed_hosts=failed,
+        other_hosts=sum(states.values()) - healthy - cordoned - draining - failed,
         running_gpus=held[Use.RUNNING],
         shared_free_gpus=held[SHARED],
         stopped_gpus=held[Use.STOPPED],

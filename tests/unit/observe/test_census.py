@@ -21,6 +21,7 @@ from scheduler.observe.proof import CutProof
 from scheduler.server.metrics import samples
 from scheduler.server.metrics.samples import of_steps
 from scheduler.v1 import job_pb2
+from scheduler.wire.cluster.status import _domain
 from scheduler.wire.jobs import fill_progress
 from tests.build import (
     LLAMA3,
@@ -54,6 +55,14 @@ def test_every_host_has_one_health_and_one_use() -> None:
     health = [domain.by_state for domain in census.domains(state)]
     assert sum(states[HostState.FAILED] for states in health) == 1
     assert sum(states[HostState.CORDONED] for states in health) == 1
+
+
+def test_the_status_counts_every_host_once() -> None:
+    state = run(loaded(), fail("z0-r0-h0"), fail("z0-r0-h1", "agent-awaited"), cordon("z0-r1-h0"))
+    state = run(state, *[fail("z0-r1-h1", "nic-flap")] * 3)  # suspect: it takes some gangs
+    told = _domain(census.domains(state)[0], 8)
+    assert (told.healthy_hosts, told.cordoned_hosts, told.failed_hosts) == (1, 1, 1)
+    assert (told.draining_hosts, told.other_hosts) == (0, 1)
 
 
 def test_a_gang_that_a_failure_stopped_still_uses_its_hosts() -> None:
