@@ -104,6 +104,10 @@ class Workload:
             runs += f", and {live:,} that did not, which run longer than they have so far"
         if not ended:
             runs += "; time limits stand for the rest"
+            if guessed := [
+                job for job in self.samples if job.is_live and not job.spec.time_limit_s
+            ]:
+                runs += f", {duration(guessed[0].limit_ns / SECOND_NS)} where none is stated"
         return [runs]
 
     def expected(self, span_ns: int) -> float:

@@ -7,6 +7,7 @@ from scheduler.cli.render.messages import (
     host_ranges,
     host_text,
     hosts_text,
+    job_text,
     jobs_table,
     tenants_table,
     to_mapping,
@@ -44,6 +45,12 @@ def test_bandwidths() -> None:
         4_915_200: "4,915 Tbit/s",
     }.items():
         assert gbps_text(gbps) == told
+
+
+def test_a_job_shows_its_time_limit() -> None:
+    job = job_pb2.Job(spec=job_pb2.JobSpec(time_limit=duration(7_200)))
+    assert "time limit  2 h" in job_text(job)
+    assert "time limit" not in job_text(job_pb2.Job())
 
 
 def test_a_tenant_whose_parent_a_filter_leaves_out_stands_at_the_left() -> None:

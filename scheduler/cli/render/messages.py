@@ -147,6 +147,8 @@ def job_text(job: job_pb2.Job) -> str:
         ("submitted", time_text(job.create_time)),
         ("changed", time_text(job.update_time)),
     ]
+    if job.spec.HasField("time_limit"):
+        rows.append(("time limit", seconds_text(job.spec.time_limit.ToNanoseconds() / 1e9)))
     rows += _waits(job)
     if job.HasField("launch_time"):
         rows.append(("launched", time_text(job.launch_time)))

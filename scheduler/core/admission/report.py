@@ -52,6 +52,8 @@ def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] 
     if SIGNALS[command.signal].is_domain:
         return _of_domain(state, command, now_ns)
     index = state.loaded_fabric.index_by_name.get(command.host)
+    if index is None and domain(state.loaded_fabric, command.host):
+        return invalid("signal", f"{command.signal} is of a host; {command.host} is a domain")
     if index is None:
         return no_host(command.host)
     ended = ENDS.get(command.signal)

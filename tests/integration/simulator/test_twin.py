@@ -212,6 +212,8 @@ def test_a_job_that_still_runs_runs_longer_than_it_has() -> None:
     first = Run.of(drawn, young, young.work_host_ns, Random(1))
     assert (first.work_host_ns, first.is_guess) == (100 * SECOND_NS, True)
     assert Run.of(drawn, old, old.work_host_ns, Random(1)).work_host_ns == 1000 * SECOND_NS
+    told = workload(sample(5, is_live=True, limit_s=DAY_NS // SECOND_NS)).sentences()[-1]
+    assert told.endswith("time limits stand for the rest, 1 d 00 h where none is stated")
 
 
 def test_jobs_of_ones_own_kind_are_asked_first() -> None:

@@ -187,6 +187,7 @@ def test_what_is_wrong_with_a_report_is_said_of_its_field() -> None:
     assert refused(EMPTY, report("thermal", xid=3)).violations[0].field == "xid"
     assert refused(EMPTY, ReportHost("x", "thermal")).missing == ("host", "x")
     assert refused(EMPTY, ReportHost("x", "tor-down")).missing == ("domain", "x")
+    assert "z0-r0 is a domain" in refused(EMPTY, ReportHost("z0-r0", "repaired")).message
 
 
 def test_a_switch_takes_its_rack_in_one_report_and_brings_back_no_other_host() -> None:
