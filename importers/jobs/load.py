@@ -99,5 +99,8 @@ def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
     else:
         _DRAWERS[tool](draft, text, given.gpus, given.environment)
     draft.put("name", Path(path).stem)
-    draft.checked()
+    ranks = draft.checked().request.parallelism.world_size
+    if given.gpus and ranks != given.gpus:
+        draft.fault(GIVEN, f"the axes make {ranks:,} ranks, not the {given.gpus:,} of --gpus")
+        draft.raise_faults()
     return draft

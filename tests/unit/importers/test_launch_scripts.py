@@ -151,6 +151,8 @@ def test_degrees_given_by_hand_leave_as_many_ranks(imported: Importing, refused:
     assert_facts(draft, "tp=4 dp=8")
     assert imported("run.sh", text, keys=keys | {"parallelism.dp": 2}).checked()
     assert "do not divide 32 GPUs" in refused("run.sh", text, keys={"parallelism.tp": 5})[0]
+    contradicted = refused("run.sh", text, gpus=16, keys=keys | {"parallelism.dp": 2})
+    assert contradicted == ["run.sh: --set: the axes make 8 ranks, not the 16 of --gpus"]
 
 
 def test_a_command_in_a_string_for_a_shell_is_read(imported: Importing) -> None:
