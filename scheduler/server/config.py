@@ -70,7 +70,9 @@ MOST_COPIES_GB = 1_000_000
 
 
 def _fabric(value: Any, info: ValidationInfo) -> str:
-    return value if isinstance(value, str) and value in PRESETS else resolve_path(value, info)
+    path = resolve_path(value, info)
+    is_word = value == Path(value).stem and not Path(path).exists()  # a preset, or one misspelt
+    return value if value in PRESETS or is_word else path
 
 
 def _store(value: Any, info: ValidationInfo) -> str:

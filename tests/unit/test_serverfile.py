@@ -37,7 +37,8 @@ def test_files_are_looked_for_beside_the_file_that_names_them(tmp_path: Path) ->
     assert keys.store == f"sqlite:///{tmp_path / 'log.db'}"
     assert keys.fabric == str(tmp_path / "own.yaml")
     assert keys.tenants == "/etc/tenants.yaml"
-    assert load_server_file(write(tmp_path, "fabric: roce-24k")).fabric == "roce-24k"  # a preset
+    for preset in ("roce-24k", "roce-24"):  # one that there is, and a misspelt one
+        assert load_server_file(write(tmp_path, f"fabric: {preset}")).fabric == preset
     told = file_refusal(
         load_server_file, tmp_path / "muster.yaml", "tenants: ~nobody-there/a.yaml\n"
     )
