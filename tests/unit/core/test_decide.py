@@ -30,6 +30,7 @@ from tests.build import (
     job,
     loaded,
     queue_order,
+    repair,
     run,
     running,
     schedule,
@@ -97,6 +98,12 @@ def test_draining_hosts_do_not_come_back() -> None:
     state = run(started(TEN, submit("a", 10, limit_s=HOUR)), drain("z0-r0-h0"))
     assert reserved(state, 9) == (HOUR_NS, 9)
     assert reserved(state, 10) is None
+
+
+def test_a_job_does_not_start_on_the_host_that_just_stopped_it() -> None:
+    state = schedule(run(started(EIGHT, submit("a", 8)), fail("z0-r0-h0")))
+    plan = decide(run(state, repair("z0-r0-h0")), 0, SchedulingOptions())
+    assert (plan.actions, plan.next_decision_ns) == ((), 600 * SECOND_NS)
 
 
 def test_nobody_slips_in_between_a_failure_and_the_requeue() -> None:

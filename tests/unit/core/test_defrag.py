@@ -6,7 +6,7 @@ import pytest
 
 from placement.fabric import hostset
 from placement.fabric.constraints import Constraints
-from scheduler.core import SchedulingOptions, State, Tenants, commit, decide
+from scheduler.core import SchedulingOptions, State, Tenants, commit, decide, replay
 from scheduler.core.defrag.proposal import (
     DefragProposal,
     MoveCandidate,
@@ -15,6 +15,7 @@ from scheduler.core.defrag.proposal import (
     propose,
 )
 from scheduler.core.model.commands import LoadTenants
+from scheduler.core.model.events import Defragmented
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.names import DEFAULT_TENANT
 from scheduler.core.policies.costs import Costs
@@ -88,6 +89,15 @@ def half_free(hosts_per_gpu_hour: int = 0) -> State:
     state = run(EMPTY, LoadTenants(replace(OPEN, defragmentation=policy)))
     state = schedule(run(state, *(submit(name, 2) for name in "abcd")))
     return run(state, end("b"), end("d"))
+
+
+def test_it_is_due_once_a_period() -> None:
+    state = replay([Defragmented(HOUR_NS, "")], half_free())
+    due_ns = 3 * HOUR_NS
+    plan = decide(state, due_ns - 1, SchedulingOptions())
+    assert (plan.actions, plan.next_decision_ns) == ((), due_ns)
+    (action,) = decide(state, due_ns, SchedulingOptions()).actions
+    assert action.swaps
 
 
 @pytest.mark.parametrize(("least", "moves"), [(1, 1), (2, 0)])

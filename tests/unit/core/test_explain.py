@@ -310,6 +310,16 @@ def test_a_request_id_that_was_used_says_nothing_about_the_dry_run() -> None:
     assert isinstance(outcome.outcome, Start)
 
 
+def test_an_elastic_job_starts_at_the_largest_size_that_fits() -> None:
+    state = started(loaded(), submit("x", 3))
+    outcome = tried(state, submit("a", 8, min_dp=2))
+    assert outcome.job.dp == 5
+    assert len(outcome.answer.hosts) == 5
+    assert outcome.answer.notes == (
+        "dp 5 of 8: the largest legal size that fits (2 to 8 in steps of 1)",
+    )
+
+
 def test_a_job_waits_for_hosts_that_a_gang_which_failed_takes_first() -> None:
     """The gang is mended before the queue is looked at: the dry run knows that."""
     state = started(TEN, submit("a", 8))

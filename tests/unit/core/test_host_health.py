@@ -45,6 +45,7 @@ from tests.build import (
     refused,
     repair,
     run,
+    schedule,
     settled,
     started,
     submit,
@@ -264,6 +265,25 @@ def test_trouble_keeps_a_suspect_longer() -> None:
     state = settled(state, state.judge_ns)
     assert now(state) is HostState.SUSPECT  # looked at in vain
     assert now(settled(state, state.judge_ns)) is HostState.HEALTHY
+
+
+def test_the_early_life_of_a_host_ends() -> None:
+    state = run(ONE_ZONE, ReportHost(H, "gpu-lost"), ReportHost(H, "installed"))
+    state = run(state, ReportHost(H, "stress-test-passed"), now_ns=7)
+    assert state.early == 1
+    assert settled(state, 31 * DAY_NS).early == 0
+
+
+def test_a_gang_leaves_a_retiring_host_when_it_has_just_saved() -> None:
+    state = started(ONE_ZONE, submit("a", 2, pp=2))
+    (host, _), half_ns = hosts_of(state, "a"), 900 * SECOND_NS
+    state = run(state, ReportHost(host, "predicted-failure"), now_ns=half_ns)
+    assert now(state, host) is HostState.RETIRING
+    plan = decide(state, half_ns, SchedulingOptions())
+    assert (plan.actions, plan.next_decision_ns) == ((), 2 * half_ns)
+    state = schedule(state, 2 * half_ns)
+    assert host not in hosts_of(state, "a")
+    assert now(state, host) is HostState.IN_REPAIR
 
 
 def test_a_gang_that_can_go_nowhere_stays_and_nobody_looks_in_vain() -> None:

@@ -21,6 +21,7 @@ from scheduler.core import (
 )
 from scheduler.core.model.commands import LoadTenants, SubmitJob
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.job_account import shown
 from scheduler.core.model.plan import Start
 from scheduler.core.policies.tenants import Preemption, PriorityClass, Tenant, Tenants
 from scheduler.core.tenancy.standing import standings
@@ -161,6 +162,12 @@ class TestQuotas:
         assert running(state) == {"a", "b", "e"}
         state = run(state, end("a"), end("b"), end("e"))
         assert state.account("small").held == 0
+
+    def test_its_time_is_that_of_its_gpus(self) -> None:
+        state = started(FOUR, part("a", 2))
+        account = shown(state.jobs["a"], 80 * SECOND_NS, state.tenants.preemption.costs)
+        assert account.time.holding == 80 * SECOND_NS
+        assert account.hosts.holding == 20 * SECOND_NS
 
 
 class TestFailures:

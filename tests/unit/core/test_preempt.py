@@ -25,6 +25,7 @@ from tests.build import (
     exactly,
     fabric,
     fail,
+    hosts_of,
     job,
     loaded,
     run,
@@ -195,6 +196,14 @@ LENT_CLASSES = (
     PriorityClass("spot", -5, is_preemptible=True),
     PriorityClass("urgent", 5),
 )
+
+
+def test_two_failed_hosts_call_in_two_loans() -> None:
+    state = spots(schedule(run(cluster(1, 1, 5), submit("a", 2))), 1, 1, 1)
+    state = run(state, *(fail(host) for host in hosts_of(state, "a")))
+    after = schedule(state, MINUTE_NS)
+    assert len(running(after) - {"a"}) == 1
+    assert len(hosts_of(after, "a")) == 2
 
 
 def lending_cluster(hosts: int, *tenants: Tenant, keep_idle: int = 0) -> State:

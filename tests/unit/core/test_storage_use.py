@@ -215,6 +215,14 @@ def test_small_readers_do_not_pass_a_large_one_for_ever(policy: str) -> None:
     assert "later" not in running(state)
 
 
+def test_a_short_reader_passes_one_that_waits_for_longer() -> None:
+    state = schedule(run(loaded(HOLDING), reading("a", 40, limit_s=3600)))
+    state = run(state, reading("large", 60, limit_s=3600), reading("short", 30, limit_s=600))
+    assert running(schedule(state)) == {"a", "short"}
+    long = run(state, reading("long", 30, limit_s=7200))
+    assert "which jobs ahead of it wait for" in said(long, "long")
+
+
 def test_a_plan_that_reads_more_than_is_left_is_stale() -> None:
     before = run(loaded(HOLDING), reading("a", 40))
     plan = decide(before, 0, OPTIONS)
