@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from scheduler.core.model.events import NamesQualified
 from scheduler.core.policies.affinity import Affinity
 from scheduler.v1 import job_pb2, placement_pb2, service_pb2, window_pb2
 from tests.commands import muster
-from tests.integration.test_owners import TENANTS, _callers
+from tests.integration.test_owners import TENANTS
+from tests.secured import callers
 from tests.serving import (
     CANCELLED,
     RUNNING,
@@ -32,15 +32,11 @@ from tests.serving import (
 Get, Watch = service_pb2.GetJobRequest, service_pb2.WatchJobsRequest
 
 
-async def _trio(stack: AsyncExitStack, folder: Path, **options: Any) -> tuple[Any, Any, Any]:
-    """Stubs of ada of ads, of bob of bots, of an operator."""
-    _, stubs, _ = await _callers(stack, folder, **options)
-    return stubs["ada"], stubs["bob"], stubs["root"]
+WHO = ("ada", "submitter", "ads"), ("bob", "submitter", "bots"), ("root", "operator", "")
 
 
 async def test_two_tenants_have_jobs_of_one_name(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        ada, bob, root = await _trio(stack, tmp_path)
+    async with callers(tmp_path, *WHO, tenants=TENANTS) as (_, ada, bob, root):
         hers, his = await ada.CreateJob(create("train")), await bob.CreateJob(create("train"))
         assert (hers.name, his.name) == (path("train", "ads"), path("train", "bots"))
         assert hers.spec.name == his.spec.name == "train"
@@ -60,8 +56,7 @@ async def test_two_tenants_have_jobs_of_one_name(tmp_path: Path) -> None:
 
 
 async def test_a_watch_and_a_filter_are_for_the_job_of_the_callers_tenant(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        ada, bob, root = await _trio(stack, tmp_path)
+    async with callers(tmp_path, *WHO, tenants=TENANTS) as (_, ada, bob, root):
         his = await bob.CreateJob(create("x", 8))
         hers = await ada.CreateJob(create("x", 8))
         first = await anext(aiter(ada.WatchJobs(Watch(name="x", after_version=0))))
@@ -86,8 +81,7 @@ async def test_a_watch_and_a_filter_are_for_the_job_of_the_callers_tenant(tmp_pa
 async def test_jobs_are_kept_apart_from_those_of_their_own_tenant(tmp_path: Path) -> None:
     """A pattern of ada's is for ads alone: bob's job of that name does not stand in its way."""
     alone = Affinity(avoid=(("zone", ("other",)),))
-    async with AsyncExitStack() as stack:
-        ada, bob, root = await _trio(stack, tmp_path)
+    async with callers(tmp_path, *WHO, tenants=TENANTS) as (_, ada, bob, root):
         for zone in range(2):
             await bob.CreateJob(create("other" if zone else "filler", 3))
         asked = create("a", affinity=alone)
@@ -148,8 +142,7 @@ async def test_jobs_from_before_there_was_an_auth_file_are_hidden_from_others(
         filler = await served.stub.CreateJob(create("filler", 8))
         await served.stub.CreateJob(create("last", 8))
         await served.until("filler", RUNNING)
-    async with AsyncExitStack() as stack:
-        ada, _, root = await _trio(stack, tmp_path)
+    async with callers(tmp_path, *WHO, tenants=TENANTS) as (_, ada, _, root):
         await ada.CreateJob(create("mine", 8))
         why = await ada.ExplainJob(service_pb2.ExplainJobRequest(name="mine"))
         assert "(hidden)" in why.reason.sentence
@@ -164,8 +157,8 @@ async def test_jobs_from_before_there_was_an_auth_file_are_hidden_from_others(
         for name in ("ads/mine", "last"):  # ads has had less
             await until_running(root, name)
             await root.CancelJob(service_pb2.CancelJobRequest(name=name))
-    async with AsyncExitStack() as stack:  # the log says so once
-        await _trio(stack, tmp_path)
+    async with callers(tmp_path, *WHO, tenants=TENANTS):  # the log says so once
+        pass
     assert sum(isinstance(event, NamesQualified) for event in logged(tmp_path)) == 1
 
 
@@ -193,8 +186,8 @@ async def test_what_was_said_before_there_was_an_auth_file_is_shown_to_nobody_of
         await stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=0.5, detail=said))
         await stub.CordonLink(service_pb2.CordonLinkRequest(name="z1", reason=said))
         await stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
-    async with AsyncExitStack() as stack:
-        _, bob, root = await _trio(stack, tmp_path, clock=time.time_ns)
+    settings: Any = {"tenants": TENANTS, "clock": time.time_ns}
+    async with callers(tmp_path, *WHO, **settings) as (_, _, bob, root):
         # It fails after that, and the words of its cordon outlast the failure.
         failed = service_pb2.ReportHostRequest(name=hosts[0], signal="host-down", detail="now")
         await root.ReportHost(failed)

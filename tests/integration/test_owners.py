@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from tests.secured import House
 from tests.serving import (
     CANCELLED,
     COMPLETED,
-    Served,
     create,
     error_of,
     refused,
@@ -46,24 +46,25 @@ ROLES = {  # of tenant ads, but for the last ones
 }
 
 
-async def _callers(
-    stack: AsyncExitStack, folder: Path, **settings: Any
-) -> tuple[Served, dict[str, Any], dict[str, dict[str, str]]]:
-    """The server, a stub of each caller, and what their commands take from the environment."""
+@asynccontextmanager
+async def every_caller(
+    folder: Path,
+) -> AsyncIterator[tuple[dict[str, Any], dict[str, dict[str, str]]]]:
+    """A stub of each caller, and what their commands take from the environment."""
     house = House(folder)
     of = {"root": "", "bob": "bots", "eve": "*"}
     tokens = {name: house.token(name, role, of.get(name, "ads")) for name, role in ROLES.items()}
-    served = await stack.enter_async_context(
-        serving(folder, access=house.access(), tenants=TENANTS, **settings)
-    )
-    stubs = {
-        name: await stack.enter_async_context(house.calling(served, token))
-        for name, token in tokens.items()
-    }
-    trusted = folder / "ca.pem"
-    trusted.write_bytes(house.ca.cert_pem.bytes())
-    common = {"MUSTER_CA": str(trusted), "MUSTER_ADDRESS": served.ready.address}
-    return served, stubs, {n: {**common, "MUSTER_TOKEN": t} for n, t in tokens.items()}
+    async with AsyncExitStack() as stack:
+        opened = serving(folder, access=house.access(), tenants=TENANTS)
+        served = await stack.enter_async_context(opened)
+        stubs = {
+            name: await stack.enter_async_context(house.calling(served, token))
+            for name, token in tokens.items()
+        }
+        trusted = folder / "ca.pem"
+        trusted.write_bytes(house.ca.cert_pem.bytes())
+        common = {"MUSTER_CA": str(trusted), "MUSTER_ADDRESS": served.ready.address}
+        yield stubs, {name: {**common, "MUSTER_TOKEN": text} for name, text in tokens.items()}
 
 
 def end(name: str) -> service_pb2.EndJobRequest:
@@ -105,8 +106,7 @@ async def test_who_may_do_what_to_a_job(tmp_path: Path) -> None:
         "eve": (DENIED, DENIED, DENIED, DENIED),
         "root": (ok, ok, ok, no_log),
     }
-    async with AsyncExitStack() as stack:
-        _, stubs, _ = await _callers(stack, tmp_path)
+    async with every_caller(tmp_path) as (stubs, _):
         made = await stubs["ada"].CreateJob(create("a"))
         assert made.user == "ada"
         await until_running(stubs["ada"], "a")
@@ -146,8 +146,7 @@ def with_agents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("with_agents")
 async def test_a_launcher_ends_no_gang_that_agents_start(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        _, stubs, _ = await _callers(stack, tmp_path)
+    async with every_caller(tmp_path) as (stubs, _):
         launched = create("agents")
         launched.spec.run.command.append("true")
         await stubs["ada"].CreateJob(launched)
@@ -213,8 +212,7 @@ async def test_ranks_run_as_their_submitter_or_whom_the_auth_file_names(tmp_path
 
 async def test_a_name_that_changes_hands_gives_nobody_anothers_job(tmp_path: Path) -> None:
     """bea's changes were checked on her own job of that name, and would meet ada's new one."""
-    async with AsyncExitStack() as stack:
-        _, stubs, _ = await _callers(stack, tmp_path)
+    async with every_caller(tmp_path) as (stubs, _):
         ada, bea = stubs["ada"], stubs["bea"]
         for turn in range(ROUNDS):
             name = f"victim{turn}"
@@ -255,8 +253,7 @@ async def test_jobs_are_listed_by_user_and_keep_theirs(
         return [job.name.rpartition("/")[2] for job in page.jobs]
 
     for turn in range(2):
-        async with AsyncExitStack() as stack:
-            _, stubs, _ = await _callers(stack, tmp_path)
+        async with every_caller(tmp_path) as (stubs, _):
             ada, bea = stubs["ada"], stubs["bea"]
             if not turn:
                 for name in ("old0", "old1"):
@@ -281,8 +278,7 @@ async def _lines(environment: dict[str, str], *words: str) -> list[str]:
 
 
 async def test_commands_for_ones_own_jobs(tmp_path: Path) -> None:
-    async with AsyncExitStack() as stack:
-        _, stubs, shells = await _callers(stack, tmp_path)
+    async with every_caller(tmp_path) as (stubs, shells):
         for name, job in (("ada", "mine"), ("bea", "hers"), ("bob", "his")):
             await stubs[name].CreateJob(create(job))
         for caller, words, expected in (
@@ -309,8 +305,7 @@ async def test_commands_for_ones_own_jobs(tmp_path: Path) -> None:
 
 async def test_the_audit_log_is_read_through_the_server(tmp_path: Path) -> None:
     """Page by page, by those who may; and a stopped server's from its store."""
-    async with AsyncExitStack() as stack:
-        _, stubs, shells = await _callers(stack, tmp_path)
+    async with every_caller(tmp_path) as (stubs, shells):
         ada, root = stubs["ada"], stubs["root"]
         for turn in range(5):
             await ada.CreateJob(create(f"j{turn}"))

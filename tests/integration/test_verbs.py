@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +21,7 @@ from scheduler.cli.program import app
 from scheduler.files.errors import InputError
 from scheduler.v1 import host_pb2, job_pb2, service_pb2
 from tests.commands import muster
-from tests.integration.test_owners import _callers
+from tests.integration.test_owners import every_caller
 from tests.serving import COMPLETED, QUEUED, RUNNING, Served, create, refused
 from tests.waiting import until
 
@@ -173,8 +172,7 @@ async def test_a_file_with_a_fault_submits_nothing(served: Served) -> None:
 
 async def test_owners_hold_requeue_and_wait_for_their_own_jobs(tmp_path: Path) -> None:
     hold, release = service_pb2.HoldJobRequest, service_pb2.ReleaseJobRequest
-    async with AsyncExitStack() as stack:
-        _, stubs, _ = await _callers(stack, tmp_path)
+    async with every_caller(tmp_path) as (stubs, _):
         name = (await stubs["ada"].CreateJob(create("a"))).name
         for other in ("bea", "vic", "lou", "bob"):
             for call, request in (
