@@ -1,13 +1,18 @@
 """The gateway by itself, on a clock of the test: leases, beats, and who is lost when."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
 from scheduler.access.tokens import host_of, join_token
+from scheduler.launch.streams import sessions
 from scheduler.launch.streams.frames import Frame, FrameKind
 from scheduler.launch.streams.gateway import AgentStream, Gateway, GatewayOptions
+from scheduler.launch.streams.sessions import AgentSessions
+from scheduler.observe.supervision import Heartbeats
+from tests.waiting import until
 
 STAND = {"epoch": 3, "ttl_s": 10, "keeps_ranks": True}
 LEAD = Frame(FrameKind.LEAD, "", json.dumps(STAND).encode())
@@ -142,6 +147,16 @@ async def test_who_does_not_lead_loses_nobody_and_turns_all_away(world: World) -
     assert world.after(1_000) == []
     world.gateway.hear(LEAD)
     assert world.after(1_000) == []  # nobody has been there since
+
+
+async def test_a_server_tells_its_gateway_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_ALIVE_S", 0.001)
+    server, told = AgentSessions(GatewayOptions("127.0.0.1:0"), Heartbeats()), list[Frame]()
+    monkeypatch.setattr(server, "_tell", told.append)
+    telling = asyncio.create_task(server._say_alive())
+    await until(lambda: told)
+    telling.cancel()
+    assert told[0].kind is FrameKind.ALIVE
 
 
 async def test_a_lease_is_sent_once_each_length_of_it(world: World) -> None:
