@@ -372,6 +372,12 @@ def test_a_job_keeps_its_place_whatever_else_differs() -> None:
     assert answer.after.sentence.endswith("; 1 job ahead of it")
 
 
+def test_other_jobs_that_start_or_stop_are_named() -> None:
+    answer = supposing(WAITING, "c", "cancel b", "cancel a")
+    assert answer.starts == ("d",)
+    assert answer.stops == ("b", "a") or answer.stops == ("a", "b")
+
+
 def test_a_running_job_would_swap_or_lose_its_hosts() -> None:
     state = started(TEN, submit("a", 6))
     moved = supposing(state, "a", "fail z0-r0-h0")

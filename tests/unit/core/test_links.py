@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from math import isinf
 from typing import Any
 
 import pytest
@@ -206,6 +207,14 @@ def test_a_link_that_a_gang_does_not_cross_makes_no_gang_slow() -> None:
         started(THREE_ZONES, trained("a", 4)), ReportLink("z0", 0.01), ReportLink("z1", 0.01)
     )
     assert slow_gang(state, job(state, "a")) is None
+
+
+def test_a_gang_across_a_dead_link_stands_still() -> None:
+    state = spread()
+    state = run(state, ReportLink(weak(state), 0))
+    [slow] = slow_gangs(state, LIMITS)
+    assert isinf(slow.slower)
+    assert slow.text == f"stands still: the uplink of {weak(state)} down"
 
 
 def test_without_a_step_time_nobody_knows() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from placement import BadInput, choose_gpus
+from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from scheduler.core import (
     Conflict,
+    HostState,
     JobState,
     Plan,
     SchedulingOptions,
@@ -181,6 +183,17 @@ class TestFailures:
         assert {hosts_of(state, n) for n in "ab"} != {(before,)}
         assert hosts_of(state, "a") == hosts_of(state, "b")
         assert [state.jobs[n].attempt for n in "ab"] == [2, 2]
+
+    def test_a_drained_host_is_empty_when_all_have_gone(self) -> None:
+        state = started(FOUR, part("a", 4), part("b", 2))
+        (before,) = hosts_of(state, "a")
+        index = state.loaded_fabric.index_by_name[before]
+        state = run(state, drain(before))
+        assert state.host(index).state is HostState.DRAINING
+        state = settled(state)
+        assert running(state) == {"a", "b"}
+        assert state.host(index).state is HostState.CORDONED
+        assert not hostset.has(state.index.held, index)
 
     def test_where_there_is_no_room_it_stays_on_a_draining_host(self) -> None:
         state = started(loaded(fabric(1, 1, 1)), part("a", 4))

@@ -10,7 +10,7 @@ from scheduler.core import JobState, Plan, SchedulingOptions, State, commit, dec
 from scheduler.core.capacity.victims import cost_ns
 from scheduler.core.model.commands import LoadTenants
 from scheduler.core.model.job import SECOND_NS
-from scheduler.core.model.plan import Start
+from scheduler.core.model.plan import Start, Swap
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.job_terms import Requeueing
@@ -196,6 +196,17 @@ LENT_CLASSES = (
     PriorityClass("spot", -5, is_preemptible=True),
     PriorityClass("urgent", 5),
 )
+
+
+def test_a_loan_is_not_called_in_when_hosts_came_free_meanwhile() -> None:
+    state = spots(schedule(run(cluster(1, 1, 4), submit("a", 2))), 1, 1)
+    state = run(state, fail(hosts_of(state, "a")[0]))
+    plan = decide(state, MINUTE_NS, SchedulingOptions())
+    (swap,) = plan.actions
+    assert isinstance(swap, Swap)
+    (other,) = {"s0", "s1"} - set(swap.victims)
+    said = conflicts(run(state, end(other)), plan)
+    assert said == f"job a: {swap.victims[0]} need not be preempted any more"
 
 
 def test_two_failed_hosts_call_in_two_loans() -> None:
