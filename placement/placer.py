@@ -27,6 +27,7 @@ from placement.tiers.fragmentation import NO_PREFERENCE, Preference
 from placement.tiers.objectives import measure
 from placement.tiers.seating import Hosts
 from placement.tiers.shape import NoRoom, contract, placed_inside
+from placement.tiers.single_domain import single_domains
 from placement.tiers.step_clock import step_clock
 from placement.time_placer import SMALL_GANG, TimePlacer
 from placement.workload.memory import refuse_too_large
@@ -136,15 +137,15 @@ def place(
     if gpus := request.part_gpus(fabric.gpus_per_host):
         most_spares = 0
 
-    is_any_as_good = _is_any_as_good(fabric, request) and hint is None and not preference
+    is_by_cut = _is_by_cut(request) and hint is None and not preference
     segments, rules = segments_of(fabric, request), role_rules(fabric, request)
     insists = sizing.is_strict and request.spares.is_auto and hint is None
 
     def solve(inside: HostSet) -> Placement:
-        if is_any_as_good and rules is None:
-            any_hosts = hostset.first(inside, gang)
+        is_simple = is_by_cut and rules is None and (segments is None or fabric.is_undivided)
+        if is_simple and (uncut := _on_one_switch(fabric, inside, gang)) is not None:
             notes = request_notes(fabric, request)
-            return Placement(any_hosts, cuts=no_cuts(fabric), is_optimal=True, notes=notes)
+            return Placement(uncut, cuts=no_cuts(fabric), is_optimal=True, notes=notes)
         most = inside.bit_count() - gang
         most = max(required, most if most_spares is None else min(most_spares, most))
         must_keep = 0
@@ -177,11 +178,21 @@ def place(
     return answer
 
 
-def _is_any_as_good(fabric: Fabric, request: Request) -> bool:
-    """Whether the gang and all that stays free are as well off on any hosts: nothing is cut, and
-    the request neither asks for seconds of a step nor for spares."""
+def _is_by_cut(request: Request) -> bool:
+    """Whether a gang is as well off wherever nothing is cut: it neither asks for seconds of a step
+    nor for spares."""
     is_by_cut = request.objective is Objective.CUT and not request.has_step_time
-    return fabric.is_undivided and is_by_cut and request.spares.hosts == 0
+    return is_by_cut and request.spares.hosts == 0
+
+
+def _on_one_switch(fabric: Fabric, inside: HostSet, gang: int) -> Hosts | None:
+    """Return the first hosts of the innermost domain that takes the gang, all hosts where nothing
+    divides them; None: no such domain does."""
+    if fabric.is_undivided:
+        return hostset.first(inside, gang)
+    for hosts, depth in single_domains(fabric, hostset.indices(inside), gang, gang)[:1]:
+        return tuple(hosts[:gang].tolist()) if depth >= len(fabric.tiers) else None
+    return None
 
 
 @struct(frozen=True, slots=True)

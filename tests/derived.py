@@ -63,6 +63,7 @@ def check_derived(state: State) -> None:
     wrong = {name: (kept[name], anew.get(name)) for name in kept if kept[name] != anew.get(name)}
     assert not wrong, wrong
     assert sorted(job.release for job in holding.values()) == list(state.releases)
+    assert {name for *_, name in state.waiting_sizes} == set(index.queue)
     assert state.free == replace(state).free
     assert index.first_deferred_ns == replace(index).first_deferred_ns
     _check_turns(state)

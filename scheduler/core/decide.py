@@ -18,6 +18,7 @@ When no job starts, elastic gangs grow on the hosts that are left (capacity.grow
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import cache, partial
 
 from scheduler.core.capacity.grow import growths
 from scheduler.core.capacity.placer import Placer, make_placer
@@ -25,12 +26,22 @@ from scheduler.core.capacity.window_substitutes import substitutes
 from scheduler.core.commit.commit import Conflict, commit
 from scheduler.core.defrag.policy import defragmented
 from scheduler.core.fold.apply import replay
-from scheduler.core.model.plan import Action, Plan, Requeue, Start
+from scheduler.core.model.plan import (
+    Action,
+    BackfillReservation,
+    LazyReservations,
+    Plan,
+    Requeue,
+    Start,
+)
 from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
-from scheduler.core.model.state import State
+from scheduler.core.model.state import State, waiting_size
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.queue.equivalence import has_strikes
+from scheduler.core.queue.order import by_arrival
+from scheduler.core.queue.policies import queue_policy, reserves_by_size
+from scheduler.core.queue.policies.fifo import FIFO
 from scheduler.core.restart.restart import restarts
 from scheduler.core.rules.calendar import due_transitions
 from scheduler.core.rules.crash_loop import next_attempt_ns
@@ -80,10 +91,12 @@ def _urgent(state: State, now_ns: int, options: SchedulingOptions, find: Placer)
         return Plan(state.version, first)
     if not first and (substitutions := tuple(substitutes(state))):
         return Plan(state.version, substitutions)
-    if not first and _is_idle(state):
+    if not first and (_is_idle(state) or _lacks_hosts(state, now_ns, options)):
         moments = (*due_ns(state, now_ns, options), next_limit_ns(state, options))
         moments = (*moments, next_eligible_ns(state))
-        return Plan(state.version, next_decision_ns=_first(moments))
+        reserved = cache(partial(_reservations, state, now_ns, options, find))
+        reservations = LazyReservations(reserved) if state.index.queue else ()
+        return Plan(state.version, (), reservations, _first(moments))
     if first and not state.index.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
@@ -120,6 +133,36 @@ def _is_idle(state: State) -> bool:
     return not any(job.sizes or job.spec.request.spares.hosts != 0 for job in special)
 
 
+def _lacks_hosts(state: State, now_ns: int, options: SchedulingOptions) -> bool:
+    """Whether every job that waits, under fifo the first, needs more hosts than are free, which is
+    all that it might have, and no reservation has to be kept: most decisions of a full cluster."""
+    index = state.index
+    if index.special or index.interrupted or index.shared or not index.queue:
+        return False
+    policy, free = queue_policy(options.policy), state.free.bit_count()
+    if state.tenants.has_preemptible or not reserves_by_size(policy):
+        return False
+    first = next(by_arrival(state)) if policy is FIFO else state.jobs[index.queue[0]]
+    if first.needed <= free:
+        return False
+    is_alone = policy is FIFO or len(index.queue) == 1
+    least = waiting_size(first) if is_alone else next(iter(state.waiting_sizes))
+    if least is None or least[0] <= free:
+        return False
+    ends = next(state.releases.since((1,)), None)
+    return ends is None or ends.end_ns > now_ns  # else it may be that one has to be kept
+
+
+def _reservations(
+    state: State, now_ns: int, options: SchedulingOptions, find: Placer
+) -> tuple[BackfillReservation, ...]:
+    """The reservations of a decision in which nobody starts."""
+    cycle = SchedulingCycle(state, now_ns, options, state.free, find, find)
+    for _ in cycle.starts():
+        pass
+    return tuple(cycle.backfill.reservations)
+
+
 def _after(state: State, first: tuple[Action, ...], now_ns: int) -> State:
     """The state once gangs have swapped hosts: what their tenants hold, and with it what
     is promised to them, is not what it was."""
@@ -146,7 +189,7 @@ def is_fixpoint(state: State, cycle: SchedulingCycle, starts: Collection[Start])
         state.jobs[start.name].is_special or start.placement.gpus for start in starts
     ):
         return False
-    if cycle.order.is_stable:
+    if cycle.order.key is not None:
         return cycle.backfill.is_stable
     names = {start.name for start in starts}
     if len(names) == len(state.index.queue):

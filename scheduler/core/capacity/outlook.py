@@ -59,7 +59,7 @@ def releases(
         return tuple(gangs), _late(
             job.release for job in state.holding if job.release.end_ns <= now_ns
         )
-    in_order = state.releases
+    in_order = tuple(state.releases)
     late = bisect_left(in_order, (now_ns + 1,))
     if not late:
         return in_order, frozenset()
@@ -244,6 +244,8 @@ class Outlook:
 
     def read_reservation(self, job: Job) -> ReadReservation | None:
         """Return when the storage has left what the job reads, as gangs end; None: never."""
+        if not self._affinity.has_reads:
+            return ReadReservation(0, inf)
         missing, store = self._affinity.missing_reads(job), self._affinity.holding_store(job)
         if not missing and self._may_read_somewhere(job, self._now_ns):
             return ReadReservation(0, inf)
@@ -289,6 +291,8 @@ class Outlook:
     def _moments_for(self, job: Job, has_repairs: bool) -> Sequence[Release]:
         """The moments among `moments`, and when `job` may use hosts again that stopped it."""
         moments = self.moments(has_repairs)
+        if not job.strikes:
+            return moments
         clear = clear_moments(job, self._state.tenants.restarts, self._now_ns)
         if not clear:
             return moments

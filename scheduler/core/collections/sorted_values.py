@@ -47,7 +47,7 @@ class SortedValues(Generic[_V]):
         shorter = chunk[:inside] + chunk[inside + 1 :]
         return self._next(at, (shorter,) if shorter else ())
 
-    def _chunk(self, value: _V) -> int:
+    def _chunk(self, value: Any) -> int:
         """The chunk that it is in, or the first that ends after it."""
         return bisect_left(self._chunks, value, key=_LAST)
 
@@ -56,7 +56,7 @@ class SortedValues(Generic[_V]):
         following._chunks = (*self._chunks[:at], *parts, *self._chunks[at + 1 :])
         return following
 
-    def since(self, least: _V) -> Iterator[_V]:
+    def since(self, least: Any) -> Iterator[_V]:
         """Yield the values that are not below `least`, in order. Cost: O(n / 256), and a step for
         each that is read."""
         at = self._chunk(least)
@@ -64,7 +64,7 @@ class SortedValues(Generic[_V]):
             yield from chunk[bisect_left(chunk, least) :]
         yield from chain.from_iterable(self._chunks[at + 1 :])
 
-    def before(self, end: _V) -> Iterator[_V]:
+    def before(self, end: Any) -> Iterator[_V]:
         """Yield the values below `end`, the largest first. Cost: as of `since`."""
         at = self._chunk(end)
         for chunk in self._chunks[at : at + 1]:

@@ -103,14 +103,15 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
     ledger = Ledger(state)
     events: list[Event] = []
     stale: list[Stale] = []
-    for action in plan.actions:
+    for number, action in enumerate(plan.actions, 1):
         outcome = _checked(ledger, action, now_ns)
         if isinstance(outcome, Stale):
             stale.append(outcome)
         else:
             outcome = tuple(_without_requeue(ledger, event) for event in outcome)
             events += outcome
-            ledger.apply(outcome, taken(action))
+            if number < len(plan.actions):
+                ledger.apply(outcome, taken(action))
     if stale and not events:
         return Conflict(tuple(stale))
     return tuple(events)

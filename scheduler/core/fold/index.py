@@ -145,10 +145,10 @@ def _holding(index: Index, before: Job, after: Job | None) -> Index:
             shared = with_entry(shared, host, (*shared.get(host, ()), name))
     running, special, interrupted = index.running, index.special, index.interrupted
     if after is None or after.gang is None:
-        running, special = without(running, name), without(special, name)
+        running, special = running.dropped(name), without(special, name)
         interrupted = without(interrupted, name)
     elif before.gang is None:
-        running = (*running, name)
+        running = running.appended(name)
         special = (*special, name) if before.is_special else special
     return replace(
         index,

@@ -36,7 +36,7 @@ class Index:
     queue: NameList = NameList()
     deferred: Mapping[str, int] = field(default_factory=PersistentMap)
     dependants: Mapping[str, tuple[str, ...]] = field(default_factory=PersistentMap)
-    running: tuple[str, ...] = ()
+    running: NameList = NameList()
     interrupted: tuple[str, ...] = ()
     special: tuple[str, ...] = ()
     held: HostSet = 0

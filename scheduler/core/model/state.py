@@ -32,6 +32,10 @@ from scheduler.core.policies.health_signals import AGENT_AWAITED
 from scheduler.core.policies.tenants import OPEN, Tenants
 
 Arrival = tuple[int, int, str]  # when a job was submitted, its sequence and its name
+NO_LIMIT_NS = 1 << 62  # stands for the time limit of a job that states none
+# Hosts that a waiting job needs, its time limit, its sequence and its name. 0 hosts: of how many it
+# needs and for how long does not follow whether it may start.
+WaitingSize = tuple[int, int, int, str]
 
 RETAINED = 1_000  # ended jobs of one tenant kept at hand; older ones are in the log alone
 
@@ -267,17 +271,24 @@ class State:
         return map(self.jobs.__getitem__, self.index.running)
 
     @derived_from("jobs")
-    def releases(self) -> tuple[Release, ...]:
-        """Hosts that running gangs leave at their time limits, first end first. Cost: copying them,
-        30 us of 8,000."""
-        jobs = self.jobs if isinstance(self.jobs, PersistentMap) else PersistentMap(self.jobs)
-        return tuple(jobs.ranks(_release))
+    def _ranked_jobs(self) -> PersistentMap[str, Job]:
+        return self.jobs if isinstance(self.jobs, PersistentMap) else PersistentMap(self.jobs)
 
-    @derived_from("jobs")
+    @property
+    def releases(self) -> SortedValues[Release]:
+        """Hosts that running gangs leave at their time limits, first end first. Cost: O(jobs) once,
+        O(1) for next versions."""
+        return self._ranked_jobs.ranks(_release)
+
+    @property
+    def waiting_sizes(self) -> SortedValues[WaitingSize]:
+        """Jobs of the queue by the hosts and the time that they need. Cost: as of `releases`."""
+        return self._ranked_jobs.ranks(waiting_size)
+
+    @property
     def arrivals(self) -> SortedValues[Arrival]:
-        """Live jobs in order of arrival. Cost: O(jobs) once, O(1) for next versions."""
-        jobs = self.jobs if isinstance(self.jobs, PersistentMap) else PersistentMap(self.jobs)
-        return jobs.ranks(_arrival)
+        """Live jobs in order of arrival. Cost: as of `releases`."""
+        return self._ranked_jobs.ranks(_arrival)
 
     def in_state(self, *states: JobState) -> Iterator[Job]:
         """Jobs in these states, in order of start; of submission when QUEUED is among them."""
@@ -304,6 +315,16 @@ class State:
 
 def _arrival(job: Job) -> Arrival:
     return job.submit_ns, job.sequence, job.name
+
+
+def waiting_size(job: Job) -> WaitingSize | None:
+    """Return the place of a job among the sizes of those that wait, None: it is not in the
+    queue."""
+    if job.gang is not None or job.eligible_ns is None:
+        return None
+    is_odd = job.has_choice or job.part_gpus or job.strikes or job.is_preemptible
+    limit_ns = NO_LIMIT_NS if job.limit_ns is None else job.limit_ns
+    return (0 if is_odd else job.needed), limit_ns, job.sequence, job.spec.name
 
 
 def _release(job: Job) -> Release | None:

@@ -51,7 +51,7 @@ class PreemptionStage:
         self._state, self._now_ns, self._place = state, now_ns, place
         self._quotas, self._outlook, self._affinity = quotas, outlook, affinity
         self._running = everybody = self._candidates() if may_preempt else ()
-        self._shrink_options = ShrinkOptions(state, now_ns, options, outlook.calendar)
+        self._options = options
         self._is_ranked = is_by_priority and quotas.is_open and state.tenants.aging is None
         # Evicting a gang takes more priority than it has; getting back a loan, as much.
         least = (v.job.priority - v.job.has_grown for v in everybody)
@@ -134,7 +134,7 @@ class PreemptionStage:
             free,
             barred,
             self._quotas,
-            self._shrink_options,
+            ShrinkOptions(self._state, self._now_ns, self._options, self._outlook.calendar),
             until_ns,
             self._excess,
         )

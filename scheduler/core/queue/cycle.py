@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator
+from functools import partial
+from itertools import islice, takewhile
+from operator import gt
 
 from muster.structs import replace
 from placement.fabric import hostset
@@ -17,20 +20,20 @@ from scheduler.core.capacity.placer import Placer, on_part
 from scheduler.core.capacity.shrink_options import Victims
 from scheduler.core.capacity.victims import freed, unneeded
 from scheduler.core.collections.name_list import Chunk
-from scheduler.core.model.job import Job
+from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.plan import Action, BackfillReservation, Start
 from scheduler.core.model.scheduling_options import (
     SchedulingOptions,
     expected_end_ns,
     time_limit_ns,
 )
-from scheduler.core.model.state import State
+from scheduler.core.model.state import NO_LIMIT_NS, State
 from scheduler.core.preemption.stage import PreemptionStage, note_evictions
 from scheduler.core.queue.backfill import Backfill, LimitReservations, draws_alike
 from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from scheduler.core.queue.idle_spares import QueueLoans
-from scheduler.core.queue.policies import queue_policy
-from scheduler.core.queue.policy import QueueOrder
+from scheduler.core.queue.policies import queue_policy, reserves_by_size
+from scheduler.core.queue.policy import QueueOrder, ask_all
 from scheduler.core.queue.shared_hosts import SharedHosts
 from scheduler.core.queue.verdict import QueueVerdict, WaitReason
 from scheduler.core.rules.crash_loop import avoided, clear_ns
@@ -38,17 +41,15 @@ from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance
 
+# So many jobs that may start beside a reservation are asked one by one: those that need no more
+# hosts than are free, then those of them that are not known to wait.
+FEW_STARTABLE, MOST_STARTABLE = 6, 32
 BACKFILLED = "backfilled: it started before an earlier job, which waits for hosts"
 
 
 def backfilled(placement: Placement) -> Placement:
     """Return the placement with the note that its job passes others."""
     return replace(placement, notes=(*placement.notes, BACKFILLED))
-
-
-def _skip_none(_: Chunk, __: Job) -> bool:
-    """Every job is looked at."""
-    return False
 
 
 class SchedulingCycle:
@@ -95,7 +96,7 @@ class SchedulingCycle:
         self._restarts = state.tenants.restarts
         self._held_to = dict[str, int]()  # watts of the GPUs of jobs that power caps leave no more
         self._counted = set[str]()  # jobs that evicted gangs for want of hosts alone
-        self._jobs = state.jobs
+        self._state, self._jobs = state, state.jobs
         self._now_ns, self._options, self._find = now_ns, options, find
         self._fabric = state.loaded_fabric
         self._everything = hostset.full(state.loaded_fabric.host_count)
@@ -106,15 +107,22 @@ class SchedulingCycle:
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
         self._waiting = EquivalenceCache()
+        # Whether free hosts and the reservation alone say who may start.
+        self._is_by_size = (
+            reserves_by_size(policy)
+            and self._is_open
+            and not self._has_windows
+            and self.preempting.is_idle
+            and not (policy.may_borrow and state.tenants.has_preemptible)
+            and not self.affinity.has_reads
+        )
         self._may_start: dict[int, Job] = {}  # one of neighbours in the queue, by which these are
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """Yield starts in queue order, until no later job can start or enough have."""
-        # Windows may part jobs by their time limits in more than two, and limits on kinds of hosts
-        # by the labels that they want.
-        is_parted = self._has_windows or self._has_kind_limits
-        for job in self.order.jobs(_skip_none if is_parted else self._all_wait):
-            outcome = None if self._waits_again(job) else self._outcome(job)
+        for job in self._jobs_to_ask():
+            is_first = self._is_by_size and not self._is_anybody_blocked  # and so waits as nobody
+            outcome = None if not is_first and self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, backfilled(outcome) if self._is_anybody_blocked else outcome
             elif outcome not in (None, WaitReason.LIMIT):  # a limit holds back its tenant alone
@@ -123,6 +131,63 @@ class SchedulingCycle:
             if self._started_hosts >= self._options.batch_hosts or self.is_through:
                 return
         self.is_through = True
+
+    def _jobs_to_ask(self) -> Iterator[Job]:
+        """Yield the jobs in order without those that are known to wait."""
+        key, place = self.order.key, tuple[int, ...]()
+        if self._is_by_size and key is not None:
+            queue = self.order.jobs(ask_all)
+            for job in queue:
+                yield job
+                if self._is_anybody_blocked:
+                    place = key(job)
+                    break
+            if next(queue, None) is None:
+                return
+            behind = None if self._first() is None else self._few_startable()
+            if behind is not None:
+                yield from sorted((job for job in behind if key(job) > place), key=key)
+                return
+        # Windows may part jobs by their time limits in more than two, and limits on kinds of hosts
+        # by the labels that they want.
+        is_parted = self._has_windows or self._has_kind_limits
+        for job in self.order.jobs(ask_all if is_parted else self._all_wait):
+            if key is None or key(job) > place:
+                yield job
+
+    def _few_startable(self) -> list[Job] | None:
+        """Return the jobs that may start beside the reservation, in any order; None: too many."""
+        sizes = self._state.waiting_sizes.before((self._free_count + 1,))
+        few = [self._jobs[size[-1]] for size in islice(sizes, FEW_STARTABLE)]
+        if len(few) == FEW_STARTABLE:
+            few = [*islice(self._startable(), MOST_STARTABLE)]
+        return few if len(few) < MOST_STARTABLE else None
+
+    def _startable(self) -> Iterator[Job]:
+        """Yield the jobs that are not known to wait beside the reservation, in any order. Of jobs
+        that end by then, larger ones wait where one does, and so of the others. Cost: O(log jobs)
+        for each size below that, and for each job."""
+        first, sizes = self._first(), self._state.waiting_sizes
+        assert first is not None
+        parted_ns = first.start_ns - self._now_ns
+        assumed_ns = self._options.assumed_limit_s * SECOND_NS
+        spans = [
+            (0, parted_ns + 1, False),
+            (parted_ns + 1, NO_LIMIT_NS, True),
+            (NO_LIMIT_NS, NO_LIMIT_NS + 1, assumed_ns > parted_ns),
+        ]
+        needed = 0
+        while spans and (least := next(sizes.since((needed,)), None)) is not None:
+            needed = least[0]
+            for low_ns, high_ns, outlasts in spans if needed else [(0, NO_LIMIT_NS + 1, False)]:
+                alike = takewhile(partial(gt, (needed, high_ns)), sizes.since((needed, low_ns)))
+                for at, size in enumerate(alike):
+                    job = self._jobs[size[-1]]
+                    if needed and not at and self._waits_again(job):
+                        spans = [span for span in spans if span[-1] is not outlasts]
+                        break
+                    yield job
+            needed += 1
 
     def start(self, job: Job, placement: Placement) -> Start:
         """Return the action of one of `starts`."""
@@ -199,7 +264,7 @@ class SchedulingCycle:
 
     def verdicts(self) -> Iterator[QueueVerdict]:
         """Yield the verdict on each queued job, if all were decided at once."""
-        for job in self.order.jobs(_skip_none):
+        for job in self.order.jobs(ask_all):
             free, first = self._free_count, self._first()
             allowed = self._allowed(job)
             outcome = self._outcome(job)

@@ -9,17 +9,19 @@ from typing import Any
 from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.job import Job
 from scheduler.core.model.state import State
-from scheduler.core.queue.policy import AllWait, QueueContext
+from scheduler.core.queue.policy import AllWait, QueueContext, ask_all
 
 
 class ArrivalOrder:
     """Jobs in the order in which they came, whatever their priority."""
 
     is_by_priority = False
-    is_stable = True
 
     def __init__(self, context: QueueContext) -> None:
         self._state = context.state
+
+    def key(self, job: Job) -> tuple[int, ...]:
+        return (job.sequence,)
 
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
         return by_arrival(self._state, all_wait)
@@ -35,7 +37,7 @@ class FixedOrder:
     """A fixed order of jobs, for policies that sort the queue once a decision."""
 
     is_by_priority = False
-    is_stable = False
+    key: Callable[[Job], tuple[int, ...]] | None = None
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self._jobs = tuple(jobs)
@@ -50,7 +52,7 @@ class FixedOrder:
         return None
 
 
-def by_arrival(state: State, all_wait: AllWait = lambda *_: False) -> Iterator[Job]:
+def by_arrival(state: State, all_wait: AllWait = ask_all) -> Iterator[Job]:
     """The queued jobs in the order in which they came."""
     ends = [state.index.queue[at] for at in (0, -1)] if state.index.queue else []
     if len({state.jobs[name].priority for name in ends}) <= 1:  # then it is by arrival as well
@@ -63,6 +65,9 @@ def by_arrival(state: State, all_wait: AllWait = lambda *_: False) -> Iterator[J
 def as_queued(state: State, all_wait: AllWait) -> Iterator[Job]:
     """Yield the queued jobs one after the other, for a decision seldom looks at more than the first
     few."""
+    if all_wait is ask_all:
+        yield from map(state.jobs.__getitem__, state.index.queue)
+        return
     walk = QueueWalk(_parts(state.index.queue), state.jobs)
     while not walk.is_over:
         walk.passes(all_wait)

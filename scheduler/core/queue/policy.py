@@ -20,18 +20,23 @@ from scheduler.core.tenancy.quota_check import Quotas
 AllWait = Callable[[Chunk, Job], bool]
 
 
+def ask_all(_: Chunk, __: Job) -> bool:
+    """Every job is looked at."""
+    return False
+
+
 class QueueOrder(Protocol):
     """The queued jobs, next one first. Mutable: starts may change the order of the rest.
 
-    `is_by_priority`: whether no job comes before one of higher priority. `is_stable`: whether
-    waiting jobs keep their order when others start and time passes.
+    `is_by_priority`: whether no job comes before one of higher priority. `key`: by which jobs are
+    in this order, if they keep it when others start and time passes; else None.
     `head`: whom the next decision looks at first, once these have started; None: not known.
     """
 
     is_by_priority: bool
 
     @property
-    def is_stable(self) -> bool: ...
+    def key(self) -> Callable[[Job], tuple[int, ...]] | None: ...
 
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
         """The jobs to consider. Of neighbours for which `all_wait` holds, only the last one need be

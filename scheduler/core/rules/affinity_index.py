@@ -73,7 +73,7 @@ class AffinityIndex:
         self._avoided: tuple[tuple[str, ...], ...] | None = None
         self._powered: dict[tuple[HostSet, int, int], HostSet] = {}
         self._idle: dict[int, float] | None = None  # GPUs, or parts of them, that draw no power
-        self._may_hold_jobs = any(store.hold_jobs for store in self._fabric.stores)
+        self.has_reads = any(store.hold_jobs for store in self._fabric.stores)
         self._read_by_gangs = dict[Storage, float]()
         self._read_by_domain = dict[Storage, dict[str, Floats]]()
         self._reserved_reads = dict[tuple[Storage | None, str], ReadReservation]()
@@ -239,7 +239,7 @@ class AffinityIndex:
 
     def holding_store(self, job: Job) -> Storage | None:
         """Return the store that `job` reads where that holds jobs back, else None."""
-        if not self._may_hold_jobs or job.spec.dataset is None:
+        if not self.has_reads or job.spec.dataset is None:
             return None
         store = dataset_store(self._fabric, job.spec.dataset)
         return store if store.hold_jobs else None

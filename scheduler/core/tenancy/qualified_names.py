@@ -48,7 +48,7 @@ def qualified(state: State) -> State:
             dependants=PersistentMap(
                 {uid: naming.names(names) for uid, names in state.index.dependants.items()}
             ),
-            running=naming.names(state.index.running),
+            running=NameList(map(naming.full, state.index.running)),
             interrupted=naming.names(state.index.interrupted),
             special=naming.names(state.index.special),
         ),

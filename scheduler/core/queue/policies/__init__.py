@@ -13,8 +13,8 @@ from importlib.metadata import EntryPoint, entry_points
 
 from placement import BadInput
 from scheduler.core.queue.policies.conservative import CONSERVATIVE
-from scheduler.core.queue.policies.easy import EASY
-from scheduler.core.queue.policies.fifo import FIFO
+from scheduler.core.queue.policies.easy import EASY, Easy
+from scheduler.core.queue.policies.fifo import FIFO, Fifo
 from scheduler.core.queue.policies.production import PRODUCTION
 from scheduler.core.queue.policy import QueuePolicy
 
@@ -31,6 +31,12 @@ def queue_policy(name: str) -> QueuePolicy:
     """The policy of this name. Raises: BadInput, field `policy`, that lists the known ones,
     or that says what is wrong with the package that has it."""
     return BUILT_IN[name] if name in BUILT_IN else _plugged(name)
+
+
+def reserves_by_size(policy: QueuePolicy) -> bool:
+    """Whether a policy has one reservation, made anew by each decision, and size and time limit
+    say who may start beside it."""
+    return policy.backfill in (Easy, Fifo)
 
 
 @cache

@@ -12,9 +12,10 @@ jobs behind it are looked at again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heapreplace
+from operator import attrgetter
 from typing import NamedTuple
 
 from scheduler.core.collections.name_list import Chunk
@@ -40,16 +41,17 @@ class FairOrder:
 
     def __init__(self, context: QueueContext) -> None:
         self._state, self._now_ns = context.state, context.now_ns
-        self._book = context.quotas.book
+        self._quotas = context.quotas
         self._started: tuple[str, int] | None = None
         self._hosts = Counter[str]()  # of those that start in this decision, by tenant
 
     @property
-    def is_stable(self) -> bool:
-        return len(self._state.tenants.tenants) == 1 and self._state.tenants.aging is None
+    def key(self) -> Callable[[Job], tuple[int, ...]] | None:
+        is_stable = len(self._state.tenants.tenants) == 1 and self._state.tenants.aging is None
+        return attrgetter("order") if is_stable else None
 
     def jobs(self, all_wait: AllWait) -> Iterator[Job]:
-        if self.is_stable:
+        if self.key:
             return as_queued(self._state, all_wait)
         return self._merged(_runs(self._state, self._now_ns), all_wait)
 
@@ -71,7 +73,7 @@ class FairOrder:
 
     @cached_property
     def _shares(self) -> FairShares:
-        return FairShares(self._state, self._now_ns, self._book)
+        return FairShares(self._state, self._now_ns, self._quotas.book)
 
     def _key(self, job: Job, rank_by_leaf: Mapping[str, Rank]) -> Key:
         priority = priority_of(job, self._state.tenants, self._now_ns)
