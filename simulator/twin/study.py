@@ -24,7 +24,7 @@ from simulator.twin.prices import PriceList
 
 FIGURES = (
     *("effective_gpu_h", "goodput", "effective_share", "wait_mean_s", "wait_p95_s"),
-    *("lost_gpu_h", "spare_gpu_h", "restart_gpu_h", "rework_gpu_h", "out_gpu_h"),
+    *("lost_gpu_h", "spare_gpu_h", "out_gpu_h"),
     *("restarts", "preemptions", "host_failures", "still_waiting", "submitted", "ended"),
     *("retired_hosts", "false_swaps"),
 )

@@ -98,8 +98,6 @@ class RunTally:
             "held_gpu_h": spent.holding,
             "lost_gpu_h": spent.holding - spent.spare - productive,
             "spare_gpu_h": spent.spare,
-            "restart_gpu_h": spent.restart + spent.rescheduling + spent.detection,
-            "rework_gpu_h": spent.rework,
             "out_gpu_h": self._out_host_ns,
             "all_gpu_h": total,
         }
