@@ -253,6 +253,12 @@ def test_a_move_that_does_not_pay_is_left() -> None:
 # --- the step as it is now ------------------------------------------------------
 
 
+def test_where_there_is_no_room_nobody_moves() -> None:
+    state = started(THREE_ZONES, trained("a", 6), submit("b", 6))
+    state = run(state, ReportLink(weak(state), 0.1))
+    assert not propose_faster(state, HOUR_NS, LIMITS, Costs(600, 60)).moves
+
+
 def step_of(state: State) -> StepBound:
     step = present_step(state, job(state, "a"))
     assert step is not None

@@ -230,6 +230,22 @@ def test_a_gang_that_leaves_its_zone_leaves_its_spare_there_behind(
     assert not broken(state.loaded_fabric, inside, job(state, "a").allocation)
 
 
+def test_a_spare_saves_nothing_while_hosts_stand_free_beside_it() -> None:
+    """With room in the zone a restart costs nothing more; without any, a wait."""
+    state = run(loaded(fabric(1, 4, 2)), often(0.3))
+    state = schedule(run(state, submit("a", 4, spares=AUTO)))
+    assert state.free == 0
+    held = spares_outlook(state, 0, SchedulingOptions()).zones[0]
+    roomy = run(loaded(fabric(1, 16, 2)), often(0.3))
+    roomy = schedule(run(roomy, submit("a", 4, spares=AUTO)))
+    assert roomy.free
+    assert (
+        spares_outlook(roomy, 0, SchedulingOptions()).zones[0].saved_gpu_hours
+        == 0
+        < held.saved_gpu_hours
+    )
+
+
 CLASSES = (PriorityClass("spot", -5, is_preemptible=True), PriorityClass("urgent", 5))
 RIPE = replace(OPEN, classes=CLASSES, preemption=Preemption(min_run_s=0))
 
