@@ -95,6 +95,18 @@ def test_comments_and_certificates_stay(path: Path) -> None:
     assert [token.name for token in load_auth(str(path)).tokens] == ['eve "x": {y}']
 
 
+def test_tokens_over_several_lines_go_whole(path: Path) -> None:
+    one = add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
+    rows = path.read_text(encoding="utf-8")
+    rows += f'  - id: "00000002"\n    name: bob\n    role: admin\n    sha256: "{HASH}"\n'
+    path.write_text(rows + "certificates:\n  - {san: a, role: admin}\n", encoding="utf-8")
+    revoke(str(path), "bob")
+    left = load_auth(str(path))
+    assert ([t.id for t in left.tokens], len(left.certificates)) == ([one.id], 1)
+    revoke(str(path), "ada")
+    assert len(load_auth(str(path)).certificates) == 1
+
+
 def test_a_layout_that_cannot_be_changed_is_left_alone(path: Path) -> None:
     text = f'tokens: [{{id: "00000001", name: a, role: admin, sha256: "{HASH}"}},\n'
     text += f'  {{id: "00000002", name: b, role: admin, sha256: "{HASH}"}}]\n'
