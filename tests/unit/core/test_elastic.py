@@ -236,6 +236,11 @@ class TestHowMany:
         (shrink,) = _start(some).shrinks
         assert shrink.dp == 4
 
+    def test_whole_replicas(self) -> None:
+        """Each has one host in either zone: two of four go, though three would leave a zone."""
+        after = schedule(urgent(spot(pp=2), 3), LATER_NS)
+        assert (job(after, "a").dp, after.free.bit_count()) == (2, 1)
+
     def test_spares_that_it_insists_on_are_kept(self) -> None:
         after = schedule(urgent(spot(hosts=7, spares=exactly(1)), 3), LATER_NS)
         assert (job(after, "a").dp, len(job(after, "a").spares)) == (4, 1)

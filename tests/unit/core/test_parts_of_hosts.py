@@ -36,6 +36,7 @@ from tests.build import (
     fail,
     hosts_of,
     loaded,
+    repair,
     run,
     running,
     schedule,
@@ -194,6 +195,14 @@ class TestFailures:
         assert running(state) == {"a", "b"}
         assert state.host(index).state is HostState.CORDONED
         assert not hostset.has(state.index.held, index)
+
+    def test_it_goes_on_where_it_was_when_its_host_is_well(self) -> None:
+        state = started(loaded(fabric(1, 1, 1)), part("a", 4))
+        state = settled(run(state, fail("z0-r0-h0"), repair("z0-r0-h0"), now_ns=5), 5)
+        late_ns = 700 * SECOND_NS
+        state = settled(state, late_ns)
+        assert running(state) == {"a"}
+        assert state.jobs["a"].attempt == 2
 
     def test_where_there_is_no_room_it_stays_on_a_draining_host(self) -> None:
         state = started(loaded(fabric(1, 1, 1)), part("a", 4))

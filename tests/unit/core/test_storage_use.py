@@ -100,6 +100,15 @@ def test_gangs_that_want_little_get_it_and_the_rest_is_shared_evenly(
     assert rate_beside(others, 70.0) == pytest.approx(left)
 
 
+def test_a_checkpoint_takes_longer_beside_those_who_write() -> None:
+    storage = Storage(10.0, 0.0, 0.0)
+    writer = use(storage, 0.0, sizes=SIZES, interval_s=SIZES.total / 10e9, step_s=5.0)
+    cost = storage_cost(writer, [writer, writer])
+    assert cost.alone_s == pytest.approx(SIZES.total / 10e9)
+    assert cost.write_s == pytest.approx(2 * SIZES.total / 10e9)  # each writes half of the time
+    assert cost.write_exposed_s == pytest.approx(10.0)
+
+
 def test_checkpoints_that_are_kept_are_counted_against_the_capacity() -> None:
     tb = 20 * SIZES.total / 1e12
     keeping = use(Storage(10.0, 0.0, tb - 1), 0.0, sizes=SIZES, keep=10)
