@@ -88,7 +88,7 @@ conformance: $(READY) ## one script of calls by clients in Python, JavaScript an
 	$(BIN)/python -m tests.conformance $(ARGS)
 
 conformance-k8s: $(READY) ## whether a cluster does what muster needs: KUBECONFIG=file ARGS="--node NODE --image IMAGE"
-	$(BIN)/python -m tests.conformance.cluster $(if $(KUBECONFIG),--kubeconfig "$(KUBECONFIG)") $(ARGS)
+	$(BIN)/python -m drills.cluster_check $(if $(KUBECONFIG),--kubeconfig "$(KUBECONFIG)") $(ARGS)
 
 validate: $(READY) ## published values against ours, then the real traces of TRACES=folder
 	$(BIN)/python -m scripts.validate "$(TRACES)"

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from scripts import backfill_reference as reference
+from scripts import conservative_reference
 from simulator.traces.load import TraceFile, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
-from tests import backfill_reference as reference
-from tests import conservative_reference
 from tests.replays import swf
 
 Starts = Callable[[list[reference.Job], int], dict[str, int]]

@@ -11,6 +11,7 @@ from scheduler.core import SchedulingOptions, State, Tenants, apply
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.policies.costs import Costs
+from scripts.backfill_reference import Job
 from simulator.collectors.metrics import JobRow, Metrics
 from simulator.engine import Engine
 from simulator.experiment import Experiment
@@ -19,7 +20,6 @@ from simulator.kernel import SimulationKernel
 from simulator.replay import ArrivalCounts, Replay
 from simulator.timing import ModelledTiming, TimeModel
 from simulator.traces.record import SECOND_NS, TraceJob
-from tests.backfill_reference import Job
 
 
 def machine(hosts: int, gpus: int = 1) -> Fabric:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from drills.cluster_check import main as conformance
 from scheduler.client import Client
 from scheduler.v1 import host_pb2, job_pb2
 from scripts.local_host import send
-from tests.conformance.cluster import main as conformance
 from tests.e2e.gangs import check_log, gang, has_saved, is_launched, on_nodes, until
 from tests.e2e.processes import RunningServer
 from tests.kubernetes import KubernetesCluster, ToyKubelet, kubernetes_cluster, needs_kubernetes

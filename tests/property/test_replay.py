@@ -1,6 +1,4 @@
-"""Replays against the published policies (tests/backfill_reference.py), and laws that every replay
-keeps.
-"""
+"""Replays against the published policies (scripts/backfill_reference.py), and laws of replays."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -12,12 +10,12 @@ from hypothesis import strategies as st
 
 from scheduler.core import SchedulingOptions, State, apply
 from scheduler.core.policies.costs import Costs
+from scripts import backfill_reference as reference
+from scripts import conservative_reference
+from scripts.backfill_reference import Job, Machine
 from simulator.collectors.invariants import InvariantChecker
 from simulator.failures import Outage, merged
 from simulator.traces.record import SECOND_NS, TraceJob
-from tests import backfill_reference as reference
-from tests import conservative_reference
-from tests.backfill_reference import Job, Machine
 from tests.replays import down, machine, replayed, trace_job, up
 
 HOSTS = 6

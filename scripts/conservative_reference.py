@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from tests.backfill_reference import Job
+from scripts.backfill_reference import Job
 
 FOREVER = np.iinfo(np.int64).max
 

@@ -23,7 +23,7 @@ from scheduler.launch.kubernetes import pods
 from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, KubernetesApi
 
 _OF_CLUSTER = ("nodes", "resourceslices", "deviceclasses")  # in no namespace
-RBAC = Path(__file__).parents[2] / "deploy" / "kubernetes" / "rbac.yaml"
+RBAC = Path(__file__).parents[1] / "deploy" / "kubernetes" / "rbac.yaml"
 OWNER = pods.PodOwner("conformance", "default", "0", 1, "member")
 # What a server must not be able to do, in its namespace or to nodes.
 FORBIDDEN = (("nodes", "patch"), ("nodes", "delete"), ("secrets", "list"), ("pods/exec", "create"))
