@@ -117,12 +117,13 @@ class House:
 
 @asynccontextmanager
 async def callers(
-    folder: Path, *who: tuple[str, str, str], **settings: Any
+    folder: Path, *who: tuple[str, ...], limits: dict[str, int] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Any, ...]]:
-    """A server that asks who calls, and a stub of each caller: of a name, a role and a tenant."""
+    """A server that asks who calls, and a stub of each caller: as `House.token` lets it in."""
     house = House(folder)
     tokens = [house.token(*each) for each in who]
     async with AsyncExitStack() as stack:
-        served = await stack.enter_async_context(serving(folder, access=house.access(), **settings))
+        access = house.access(limits=limits)
+        served = await stack.enter_async_context(serving(folder, access=access, **settings))
         stubs = [await stack.enter_async_context(house.calling(served, each)) for each in tokens]
         yield served, *stubs

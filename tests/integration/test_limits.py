@@ -56,13 +56,9 @@ async def test_a_tenant_with_too_many_waiting_jobs_gets_no_more(tmp_path: Path) 
 
 
 async def test_streams_of_one_caller_and_of_all_are_counted(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    tokens = [house.token(name, "viewer", "*") for name in ("ada", "bob", "eve")]
-    access = house.access(limits={"streams": 3, "streams_per_caller": 2})
-    async with serving(tmp_path, access=access) as served, AsyncExitStack() as stack:
-        ada, bob, eve = [
-            await stack.enter_async_context(house.calling(served, token)) for token in tokens
-        ]
+    who = [(name, "viewer", "*") for name in ("ada", "bob", "eve")]
+    limits = {"streams": 3, "streams_per_caller": 2}
+    async with callers(tmp_path, *who, limits=limits) as (_, ada, bob, eve):
 
         async def watching(stub: Any) -> Any:
             call = stub.WatchJobs(service_pb2.WatchJobsRequest())
@@ -215,22 +211,6 @@ async def _tenants(stub: Any) -> set[str]:
     return {tenant.name for tenant in answer.tenants}
 
 
-async def test_the_log_has_who_asked_and_nobody_for_the_schedulers_own(tmp_path: Path) -> None:
-    async with callers(tmp_path, ("root", "admin", "")) as (_, stub):
-        await stub.CreateJob(create("a"))
-        await until_running(stub, "a")
-        await stub.CancelJob(service_pb2.CancelJobRequest(name="a"))
-    copy = look_at(url(tmp_path))
-    actors = {asked.version: asked.actor for asked in copy.requests()}
-    found = [(type(event).__name__, actors.get(version, "")) for version, event in copy.read()]
-    assert found == [
-        ("FabricLoaded", "server"),
-        ("JobSubmitted", "root"),
-        ("JobStarted", ""),
-        ("JobEnded", "root"),
-    ]
-
-
 async def test_a_second_signal_ends_a_server_that_drains(tmp_path: Path) -> None:
     """The first one waits for a watch that does not end; the second waits for nothing."""
     script = (
@@ -340,16 +320,10 @@ async def test_nobody_has_more_questions_under_way_than_the_limits_say(
 ) -> None:
     """And a submit does not wait for them."""
     monkeypatch.setattr(jobs, "_dry_run", waiting(held, jobs._dry_run))
-    house = House(tmp_path)
-    ada, bob = (house.token(name, "operator", "") for name in ("ada", "bob"))
-    access = house.access(limits={"questions": 3, "questions_per_caller": 2})
+    who, limits = ("ada", "operator"), {"questions": 3, "questions_per_caller": 2}
     request = create("would-be")
     request.validate_only = True
-    async with (
-        serving(tmp_path, access=access) as served,
-        house.calling(served, ada) as hers,
-        house.calling(served, bob) as his,
-    ):
+    async with callers(tmp_path, who, ("bob", "operator"), limits=limits) as (_, hers, his):
         asking = [asyncio.ensure_future(hers.CreateJob(request)) for _ in range(3)]
         first, *_ = (await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED))[0]
         error = await refused(first)

@@ -381,7 +381,7 @@ async def test_garbage_is_the_callers_mistake(
             make = channel.unary_stream if is_watch else channel.unary_unary
             for _ in range(3):
                 call = make(path)(GARBAGE)
-                error = await refused(_first(call) if is_watch else call)
+                error = await refused(anext(aiter(call)) if is_watch else call)
                 assert error.code is grpc.StatusCode.INVALID_ARGUMENT
                 assert error.reason == "INVALID"
                 assert error.message.startswith("the message is not what this method takes: ")
@@ -390,12 +390,6 @@ async def test_garbage_is_the_callers_mistake(
     (line,) = (record.message for record in caplog.records if record.name == "muster.access")
     assert line.startswith("messages that cannot be decoded: 1, the last one for GetJob")
     assert "Traceback" not in caplog.text
-
-
-async def _first(call: grpc.aio.UnaryStreamCall[bytes, bytes]) -> bytes | None:
-    async for message in call:
-        return message
-    return None
 
 
 async def test_garbage_in_a_stream_of_requests_ends_it(

@@ -7,13 +7,9 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-import yaml
-from typer.testing import Result
-
-from placement.fabric.hostlist import expand
 from scheduler.cli import program
 from tests.commands import muster
 from tests.e2e.processes import MUSTER
@@ -22,11 +18,6 @@ from tests.serving import Served, create
 GPUS = 8  # of each host
 
 Places = dict[int, tuple[str, int]]  # rank -> host, local rank
-
-
-def printing(served: Served) -> Callable[..., Awaitable[Result]]:
-    program.load_commands()
-    return partial(muster, served)
 
 
 def _hostfile(text: str) -> Places:
@@ -47,18 +38,6 @@ def _rankfile(text: str) -> Places:
         assert int(number) not in found
         found[int(number)] = (host, int(slot.removeprefix("slot=")))
     return found
-
-
-def _slurm(text: str) -> Places:
-    """SLURM_HOSTFILE: the nth line that is no comment is task n; and who is allocated."""
-    commands = [line[3:] for line in text.splitlines() if line.startswith("#$ ")]
-    sbatch, srun = (
-        shlex.split(line) for line in "\n".join(commands).replace("\\\n", "").split("\n")
-    )
-    hosts = [line for line in text.splitlines() if not line.startswith("#")]
-    assert sorted(expand(sbatch[sbatch.index("-w") + 1])) == sorted(set(hosts))
-    assert srun[srun.index("-n") + 1] == str(len(hosts))
-    return {task: (host, hosts[:task].count(host)) for task, host in enumerate(hosts)}
 
 
 def _torchrun(text: str) -> Places:
@@ -84,33 +63,17 @@ def _env(text: str) -> Places:
     return found
 
 
-def _k8s(text: str) -> Places:
-    """A service, and pods on nodes, in which torchrun reads PET_."""
-    service, *pods = yaml.safe_load_all(text)
-    assert (service["kind"], {pod["kind"] for pod in pods}) == ("Service", {"Pod"})
-    found: Places = {}
-    for pod in pods:
-        (container,) = pod["spec"]["containers"]
-        env = {each["name"]: each["value"] for each in container["env"]}
-        node, each = int(env["PET_NODE_RANK"]), int(env["PET_NPROC_PER_NODE"])
-        assert env["PET_NNODES"] == str(len(pods))
-        assert container["resources"]["limits"]["nvidia.com/gpu"] == each
-        found |= {node * each + local: (pod["spec"]["nodeName"], local) for local in range(each)}
-    return found
-
-
 READERS: dict[str, Callable[[str], Places]] = {
     "hostfile": _hostfile,
     "rankfile": _rankfile,
-    "slurm": _slurm,
     "torchrun": _torchrun,
     "env": _env,
-    "k8s": _k8s,
 }
 
 
 async def test_files_follow_the_job_from_swap_to_swap_until_it_ends(served: Served) -> None:
-    printed = printing(served)
+    program.load_commands()
+    printed = partial(muster, served)
 
     async def printed_all(hosts: Sequence[str]) -> set[str]:
         """Kinds of which a rank meets others at the first port of a job."""
@@ -123,7 +86,7 @@ async def test_files_follow_the_job_from_swap_to_swap_until_it_ends(served: Serv
 
     await served.stub.CreateJob(create("a", 2))
     first = await served.hosts_of("a")
-    assert await printed_all(first) == {"torchrun", "env", "k8s"}
+    assert await printed_all(first) == {"torchrun", "env"}
     tuned = (await printed("job", "a", "--format", "nccl")).stdout
     assert "within one rack" in tuned
     assert first == ["z0-r0-h0", "z0-r0-h1"]

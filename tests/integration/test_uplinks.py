@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from scheduler.client import Client
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_from_mapping
 from scheduler.v1 import link_pb2, service_pb2, window_pb2
@@ -39,6 +37,12 @@ async def test_links_are_listed_as_they_are(tmp_path: Path) -> None:
         filtered = await served.stub.ListLinks(weak)
     async with serving(tmp_path) as served:
         again = await served.stub.ListLinks(service_pb2.ListLinksRequest())
+        watched = service_pb2.WatchLinksRequest(after_version=0, name="z1-r0")
+        (change,) = await messages(served.stub.WatchLinks(watched), 1)
+        watched.name = "z9"
+        missing = await refused(anext(aiter(served.stub.WatchLinks(watched))))
+    assert (change.link.name, change.link.share) == ("z1-r0", 0.875)
+    assert missing.code is grpc.StatusCode.NOT_FOUND
     assert drained.use == link_pb2.LINK_USE_DRAINING
     assert stale.code is grpc.StatusCode.ABORTED
     names = [link.name for link in (*first.links, *rest.links)]
@@ -68,27 +72,6 @@ async def test_a_window_on_a_link_goes_over_the_wire(served: Served) -> None:
     assert (list(made.links), made.link_share, list(made.chosen_hosts)) == (["z1"], 0.5, [])
     assert (link.name, link.share, link.carried_share) == ("z1", 1, 0.5)
     assert list(link.windows) == ["w"]
-
-
-async def test_a_watch_lists_first_and_then_follows(served: Served) -> None:
-    await served.stub.ReportLink(report("z0", 0.5))
-
-    with Client(served.ready.address) as client:
-        stream = client.watch_links(initial_list=True)
-        listed, bookmark = [await asyncio.to_thread(next, stream) for _ in range(2)]
-        await asyncio.to_thread(client.report_link, "z1", 0.25)
-        change = await asyncio.to_thread(next, stream)
-    replayed = served.stub.WatchLinks(service_pb2.WatchLinksRequest(after_version=0, name="z0"))
-    (early,) = await messages(replayed, 1)
-    unknown = served.stub.WatchLinks(service_pb2.WatchLinksRequest(name="z9"))
-    missing = await refused(anext(aiter(unknown)))
-    assert (listed.link.name, listed.link.share) == ("z0", 0.5)
-    assert not listed.HasField("change_time")
-    assert bookmark.bookmark
-    assert (change.link.name, change.link.share) == ("z1", 0.25)
-    assert change.HasField("change_time")
-    assert (early.link.name, early.link.share) == ("z0", 0.5)
-    assert missing.code is grpc.StatusCode.NOT_FOUND
 
 
 async def test_what_no_link_carries_is_refused_and_a_check_changes_nothing(served: Served) -> None:

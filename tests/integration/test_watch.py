@@ -362,4 +362,16 @@ async def test_the_client_shows_the_bookmark_that_ends_a_list_and_no_other(serve
         seen = [await asyncio.to_thread(next, changes) for _ in range(2)]
         await relabel(served, "a", team="nlp")
         seen.append(await asyncio.to_thread(next, changes))
+        for thing, watched in (
+            ("link", client.watch_links(name="z0", initial_list=True)),
+            ("window", client.watch_windows(name="w", initial_list=True)),
+        ):
+            assert is_bookmark(await asyncio.to_thread(next, watched))
+            if thing == "link":
+                await asyncio.to_thread(client.report_link, "z0", 0.25)
+            else:
+                await served.stub.CreateWindow(making(name="w"))
+            change = await asyncio.to_thread(next, watched)
+            assert change.HasField("change_time")
+            assert getattr(change, thing).name == ("z0" if thing == "link" else "w")
     assert [c.change for c in seen] == [LISTED, BOOKMARK, service_pb2.JOB_CHANGE_UPDATED]

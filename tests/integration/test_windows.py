@@ -10,7 +10,6 @@ import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from scheduler.client import Client
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import host_pb2, service_pb2, window_pb2
@@ -239,26 +238,6 @@ async def test_a_filter_lets_a_window_in_and_out_with_a_change(served: Served) -
         ("a", "UPDATED"),
         ("b", "UPDATED"),
         ("b", "REMOVED"),
-    ]
-
-
-async def test_the_client_resumes_where_the_server_restarts(tmp_path: Path) -> None:
-    """From now on, then across a restart: no change is missed, none told twice."""
-    async with serving(tmp_path) as served:
-        address = served.ready.address
-        client = Client(address)
-        changes = client.watch_windows(after_version=1)
-        await served.stub.CreateWindow(soon("a"))
-        first = await asyncio.to_thread(next, changes)
-        await served.stub.DeleteWindow(service_pb2.DeleteWindowRequest(name="a"))
-    async with serving(tmp_path, listen=address) as served:
-        await served.stub.CreateWindow(soon("c"))
-        rest = [await asyncio.to_thread(next, changes) for _ in range(2)]
-        await asyncio.to_thread(client.close)
-    assert [_seen(change)[1:3] for change in (first, *rest)] == [
-        ("a", "CREATED"),
-        ("a", "REMOVED"),
-        ("c", "CREATED"),
     ]
 
 

@@ -137,15 +137,7 @@ def test_all_to_all_is_said_to_go_point_to_point_and_over_what() -> None:
 
 
 def test_a_group_of_experts_in_two_racks_leaves_its_node() -> None:
-    network = from_spec(
-        {
-            "name": "racks", "kind": "infiniband", "gpus_per_host": 4,
-            "tiers": [
-                {"name": "rack", "count": 4, "scale_up": {"gbps_per_gpu": 7200}},
-                {"name": "host", "count": 4},
-            ],
-        }
-    )  # fmt: skip
+    network = from_spec(yaml.safe_load(RACKS))
     job = request(tp=4, ep=4, traffic={"tp": 9, "ep": 4_000})
     inside, apart = (
         "\n".join(nccl_lines("j", network, job, hosts)) for hosts in ([0, 1, 2, 3], [0, 1, 4, 5])

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from scheduler.files.errors import InputError
-from simulator.cli import register
+from scheduler.cli.program import load_commands
+from tests.commands import answer, invoke, refusal
+from tests.studies import ROW
 
-ROW = "{} {} -1 {} {} -1 -1 -1 -1 -1 -1 1 1 -1 -1 -1 -1 -1\n"
 FABRIC = """\
 name: machine
 gpus_per_host: 2
@@ -23,17 +22,10 @@ tiers:
 """
 
 
-def app() -> typer.Typer:
-    """muster with this one command; a callback keeps its name on the command line."""
-    command = typer.Typer(pretty_exceptions_enable=False)
-    command.callback()(lambda: None)
-    register(command)
-    return command
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Holds m.yaml and t.swf: five jobs, one of which ran for an unknown time and one too large."""
+    load_commands()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.yaml").write_text(FABRIC)
     sizes = [(1, 0, 100, 8), (2, 5, 60, 3), (3, 6, -1, 1), (4, 7, 30, 99), (5, 8, 20, 1)]
@@ -41,32 +33,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def muster(*arguments: str) -> Result:
-    return CliRunner().invoke(app(), ["replay", *arguments])
+REPLAY = ("replay", "t.swf", "--trace-format", "swf", "--fabric", "m.yaml")
 
 
 def replay(*options: str) -> Result:
-    return muster("t.swf", "--trace-format", "swf", "--fabric", "m.yaml", *options)
+    return invoke(*REPLAY, *options)
 
 
 def totals(*options: str) -> dict[str, Any]:
-    result = replay("--format", "json", *options)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    return dict(answer(*REPLAY, *options))
 
 
 def totals_of_jobs(folder: Path, jobs: str, *options: str) -> dict[str, Any]:
     """Replay jobs in the format of muster's own traces."""
     (folder / "t.jsonl").write_text(jobs)
-    words = ("t.jsonl", "--trace-format", "muster", "--fabric", "m.yaml", "--format", "json")
-    return dict(json.loads(muster(*words, *options).stdout))
-
-
-def refusal(result: Result) -> str:
-    """The message that `muster` prints before it exits with 2."""
-    assert isinstance(result.exception, InputError)
-    return str(result.exception)
+    words = ("t.jsonl", "--trace-format", "muster", "--fabric", "m.yaml")
+    return dict(answer("replay", *words, *options))
 
 
 @pytest.mark.usefixtures("folder")
@@ -149,7 +131,7 @@ class TestMessages:
         ],
     )
     def test_wrong_options_are_named(self, options: str, told: str) -> None:
-        assert refusal(replay(*options.split())).startswith(told)
+        assert refusal(*REPLAY, *options.split()).startswith(told)
 
     def test_a_trace_that_is_none_is_named(self, folder: Path) -> None:
         (folder / "empty.swf").write_text("; nothing\n\n")
@@ -158,8 +140,8 @@ class TestMessages:
             ("gone.swf", "swf", "gone.swf: cannot be read: No such file or directory"),
             ("t.swf", "pbs", "--trace-format: unknown trace format 'pbs'; there are "),
         ):
-            words = (trace, "--trace-format", form, "--fabric", "m.yaml")
-            assert refusal(muster(*words)).startswith(told)
+            words = ("replay", trace, "--trace-format", form, "--fabric", "m.yaml")
+            assert refusal(*words).startswith(told)
 
 
 @pytest.mark.slow

@@ -40,37 +40,12 @@ JOBS = {
     "experts and stages": _request({"ep": 4, "pp": 2}, EXPERTS, 8),
 }
 
-QUICK = ("dense", "experts and stages")
-
 
 def _fabric(
     zone: float, rack: float, zones: int = 2, racks: int = 2, hosts: int = 2, gpus: int = 2
 ) -> Fabric:
     tiers = ("zone", zones, {"oversubscription": zone}), ("rack", racks, {"oversubscription": rack})
     return regular(*tiers, ("host", hosts), gpus=gpus, nic_gbps=50)
-
-
-@pytest.mark.parametrize(
-    ("job", "zone", "rack"),
-    [
-        *((job, 7.0, 4.0) for job in QUICK),
-        *(
-            pytest.param(job, *rates, marks=pytest.mark.slow)
-            for job in JOBS
-            for rates in ((7.0, 1.0), (7.0, 4.0), (1.0, 2.0))
-            if job not in QUICK or rates != (7.0, 4.0)
-        ),
-    ],
-)
-def test_no_layout_is_faster_than_the_bound(job: str, zone: float, rack: float) -> None:
-    fabric, request = _fabric(zone, rack), JOBS[job]
-    rng = random.Random(f"{job}/{zone}/{rack}")
-    for free in (range(5), sorted(rng.sample(range(8), 5))):
-        answer = place_checked(fabric, hostset.of(free), request)
-        assert answer.step is not None
-        steps = [step_time(fabric, request, hosts).seconds for hosts in permutations(free, 4)]
-        assert answer.step.least_seconds <= min(steps) * (1 + 1e-9)
-        assert answer.step.seconds <= min(steps) * 1.05  # of every layout of four hosts
 
 
 @pytest.mark.parametrize("job", JOBS)
@@ -87,6 +62,7 @@ def test_layouts_of_other_schedulers_are_never_faster(job: str) -> None:
         for hosts in (by_cut.hosts, free[:4], consecutive(fabric)(free, 4)):
             peer = step_time(fabric, request, hosts).seconds
             assert answer.step.seconds <= peer * (1 + 1 / RESOLUTION)
+            assert answer.step.least_seconds <= peer * (1 + 1e-9)
 
 
 def test_bytes_that_hide_have_the_least_price() -> None:
@@ -151,6 +127,7 @@ def test_the_least_cut_wins_among_steps_within_the_slack(slack: float) -> None:
     shortest = min(seconds for seconds, _ in layouts)
     allowed = [bytes_ for seconds, bytes_ in layouts if seconds <= shortest * (1 + slack + 1e-9)]
     assert answer.cut <= min(allowed)
+    assert answer.step.least_seconds <= shortest * (1 + 1e-9)
     assert answer.step.seconds <= shortest * (1 + slack + 1 / RESOLUTION)
 
 

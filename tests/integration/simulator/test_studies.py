@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from scheduler.cli.program import load_commands
 from simulator import sweep
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
 from simulator.compare import variants
@@ -22,13 +23,14 @@ from simulator.report.figures import BY_KEY, SeedRange
 from simulator.report.sweep_page import charts
 from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
-from tests.integration.commands.test_replay_command import app
+from tests.commands import invoke
 from tests.refusals import refusal
 from tests.studies import CASE, FABRIC, write
 
 
-def muster(command: str, *options: str) -> Result:
-    result = CliRunner().invoke(app(), [command, *options])
+def muster(*words: str) -> Result:
+    load_commands()
+    result = invoke(*words)
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
