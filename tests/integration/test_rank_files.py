@@ -7,8 +7,10 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+
+from typer.testing import Result
 
 from scheduler.cli import program
 from tests.commands import muster
@@ -18,6 +20,11 @@ from tests.serving import Served, create
 GPUS = 8  # of each host
 
 Places = dict[int, tuple[str, int]]  # rank -> host, local rank
+
+
+def printing(served: Served) -> Callable[..., Awaitable[Result]]:
+    program.load_commands()
+    return partial(muster, served)
 
 
 def _hostfile(text: str) -> Places:
@@ -72,8 +79,7 @@ READERS: dict[str, Callable[[str], Places]] = {
 
 
 async def test_files_follow_the_job_from_swap_to_swap_until_it_ends(served: Served) -> None:
-    program.load_commands()
-    printed = partial(muster, served)
+    printed = printing(served)
 
     async def printed_all(hosts: Sequence[str]) -> set[str]:
         """Kinds of which a rank meets others at the first port of a job."""

@@ -22,7 +22,7 @@ FABRIC = regular(("zone", 4), ("host", 4))
 FIGURES = ["waterfall", "utilisation", "waits", "cuts", "failures"]
 
 
-def write_report(folder: Path) -> Path:
+def write_report(folder: Path, *, has_pages: bool = True) -> Path:
     random = Random(2)
     sizes = [1, 8, 16, 40, 100]
     trace = folder / "jobs <b>.swf"
@@ -36,7 +36,7 @@ def write_report(folder: Path) -> Path:
         spares=SpareRule(hosts=1),
         costs=Costs(600, 60),
     )
-    run(experiment, ReportFolder(folder / "report"))
+    run(experiment, ReportFolder(folder / "report", has_pages=has_pages))
     return folder / "report"
 
 
