@@ -9,7 +9,7 @@ from placement.errors import BadInput
 from placement.fabric import hostset
 from placement.fabric.constraints import check, labelled, room_text, wish_text, with_gang_view
 from placement.fabric.hostset import HostSet
-from placement.fabric.tree import Fabric
+from placement.fabric.tree import Fabric, sizes_of
 from placement.gang_placer import GangPlacer, SpreadPlacer
 from placement.notes import request_notes, spare_notes
 from placement.objective.cut import cut, no_cuts
@@ -190,6 +190,8 @@ def _on_one_switch(fabric: Fabric, inside: HostSet, gang: int) -> Hosts | None:
     divides them; None: no such domain does."""
     if fabric.is_undivided:
         return hostset.first(inside, gang)
+    if gang > sizes_of(fabric.tiers[-1]).max():
+        return None
     for hosts, depth in single_domains(fabric, hostset.indices(inside), gang, gang)[:1]:
         return tuple(hosts[:gang].tolist()) if depth >= len(fabric.tiers) else None
     return None

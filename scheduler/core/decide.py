@@ -94,9 +94,10 @@ def _urgent(state: State, now_ns: int, options: SchedulingOptions, find: Placer)
     if not first and (_is_idle(state) or _lacks_hosts(state, now_ns, options)):
         moments = (*due_ns(state, now_ns, options), next_limit_ns(state, options))
         moments = (*moments, next_eligible_ns(state))
-        reserved = cache(partial(_reservations, state, now_ns, options, find))
-        reservations = LazyReservations(reserved) if state.index.queue else ()
-        return Plan(state.version, (), reservations, _first(moments))
+        if not state.index.queue:
+            return Plan(state.version, next_decision_ns=_first(moments))
+        reserved = LazyReservations(cache(partial(_reservations, state, now_ns, options, find)))
+        return Plan(state.version, (), reserved, _first(moments))
     if first and not state.index.queue:  # a gang stands still; all else has time until it runs
         return Plan(state.version, first)
     moved = _after(state, first, now_ns)
