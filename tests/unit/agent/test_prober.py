@@ -51,19 +51,16 @@ def test_a_host_is_not_probed_unless_the_server_says_so(tmp_path: Path) -> None:
     assert not made(tmp_path, SAYS, every_s=0).begins(0.0, is_idle=True)
 
 
-@pytest.mark.parametrize(
-    ("program", "text"),
-    [
+async def test_a_probe_that_fails_says_why(tmp_path: Path) -> None:
+    for program, text in [
         ("raise SystemExit('no /sys here')", "the probe has failed: no /sys here"),
         ("raise SystemExit(3)", "the probe has failed: exit code 3"),
         ("print('hello')", "the probe has failed: Expecting value"),
         ("print('{}')", "the probe has failed: 'findings'"),
-    ],
-)
-async def test_a_probe_that_fails_says_why(tmp_path: Path, program: str, text: str) -> None:
-    word = await made(tmp_path, program).probe()
-    assert word.readings.startswith(text)
-    assert not word.findings
+    ]:
+        word = await made(tmp_path, program).probe()
+        assert word.readings.startswith(text)
+        assert not word.findings
 
 
 async def test_a_probe_that_hangs_is_given_up_and_the_loop_goes_on(

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,18 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
 
 
-def be(monkeypatch: pytest.MonkeyPatch, attempt: int, uid: str = "uid") -> None:
-    monkeypatch.setenv("MUSTER_ATTEMPT", str(attempt))
-    monkeypatch.setenv("MUSTER_JOB_UID", uid)
+Be = Callable[..., None]
+
+
+@pytest.fixture
+def be(monkeypatch: pytest.MonkeyPatch) -> Be:
+    """be(attempt, uid="uid", CHECKPOINT="/c"): this process is a rank of it from now on."""
+
+    def become(attempt: int, uid: str = "uid", **variables: object) -> None:
+        for name, value in {"ATTEMPT": attempt, "JOB_UID": uid, **variables}.items():
+            monkeypatch.setenv(f"MUSTER_{name}", str(value))
+
+    return become
 
 
 def save(root: Path, step: int) -> Path:
@@ -29,57 +39,46 @@ def save(root: Path, step: int) -> Path:
     return folder.with_suffix("")
 
 
-def test_a_checkpoint_has_its_name_once_it_is_complete(
-    monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    be(monkeypatch, 1)
+def test_a_checkpoint_has_its_name_once_it_is_complete(be: Be, root: Path) -> None:
+    be(1)
     with progress.saving(root, 20) as folder:
         assert folder == progress.partial_folder(root, 20)
         assert progress.resume() is None
     assert (folder.with_suffix("")).is_dir()
     assert not folder.exists()
-    be(monkeypatch, 2)  # which never writes in the same place
+    be(2)  # which never writes in the same place
     assert progress.partial_folder(root, 20).parent != folder.parent
     with pytest.raises(OSError, match="full"), progress.saving(root, 40):
         raise OSError("full")
     assert progress.resume(root) == Checkpoint(20, folder.with_suffix(""))
 
 
-def test_the_next_attempt_resumes_from_the_newest(
-    monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    be(monkeypatch, 1)
+def test_the_next_attempt_resumes_from_the_newest(be: Be, root: Path) -> None:
+    be(1)
     assert progress.resume(root) is None
     save(root, 20)
     path = save(root, 40)
-    be(monkeypatch, 2)
+    be(2)
     assert progress.resume(root) == Checkpoint(40, path)
-    be(monkeypatch, 2, "another")
+    be(2, "another")
     assert progress.resume(root) is None
 
 
-def test_muster_says_what_to_resume_from(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
-    be(monkeypatch, 2)
-    monkeypatch.setenv("MUSTER_CHECKPOINT", "/c/step-7")
-    monkeypatch.setenv("MUSTER_CHECKPOINT_STEP", "7")
+def test_muster_says_what_to_resume_from(be: Be, root: Path) -> None:
+    be(2, CHECKPOINT="/c/step-7", CHECKPOINT_STEP=7)
     assert progress.resume(root) == Checkpoint(7, Path("/c/step-7"))
 
 
-def test_the_next_job_of_a_run_goes_on_and_its_predecessor_saves_no_more(
-    monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    be(monkeypatch, 3, "before")
+def test_the_next_job_of_a_run_goes_on_and_its_predecessor_saves_none(be: Be, root: Path) -> None:
+    be(3, "before")
     path = save(root, 20)
-    be(monkeypatch, 1, "next")
-    monkeypatch.setenv("MUSTER_PREDECESSOR", "before")
-    monkeypatch.setenv("MUSTER_CHECKPOINT", str(path))
-    monkeypatch.setenv("MUSTER_CHECKPOINT_STEP", "20")
+    be(1, "next", PREDECESSOR="before", CHECKPOINT=path, CHECKPOINT_STEP=20)
     assert progress.resume(root) == Checkpoint(20, path)
     save(root, 30)
-    monkeypatch.setenv("MUSTER_CHECKPOINT", str(root / "gone"))
+    be(1, "next", CHECKPOINT=root / "gone")
     with pytest.raises(FileNotFoundError, match="--new-run"):
         progress.resume(root)
-    be(monkeypatch, 3, "before")
+    be(3, "before")
     with pytest.raises(StaleAttempt, match="a later job has started"):
         save(root, 40)
 
@@ -90,17 +89,15 @@ def said(folder: Path, rank: int = 0) -> dict[str, Any]:
 
 
 @pytest.fixture
-def run_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def run_folder(monkeypatch: pytest.MonkeyPatch, be: Be, tmp_path: Path) -> Path:
     """Where a rank of a first attempt that has said nothing yet writes what it says."""
-    be(monkeypatch, 1)
-    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("MUSTER_SOCKET", str(tmp_path / "no.sock"))
+    be(1, RUN_DIR=tmp_path, SOCKET=tmp_path / "no.sock")
     monkeypatch.setattr(progress, "_said", {})
     return tmp_path
 
 
 def test_a_checkpoint_of_a_framework_is_reported_once_its_marker_is_there(
-    monkeypatch: pytest.MonkeyPatch, root: Path, run_folder: Path
+    be: Be, root: Path, run_folder: Path
 ) -> None:
     folder = root / "iter_0000500"
     folder.mkdir(parents=True)
@@ -115,9 +112,9 @@ def test_a_checkpoint_of_a_framework_is_reported_once_its_marker_is_there(
     (root / "step-520.ckpt").touch()  # of a framework that writes one file
     progress.saved(520, root / "step-520.ckpt")
     assert said(run_folder)["checkpoint"] == str(root / "step-520.ckpt")
-    be(monkeypatch, 2)
+    be(2)
     progress.resume(root)
-    be(monkeypatch, 1)
+    be(1)
     with pytest.raises(StaleAttempt):
         progress.saved(600, folder)
 
@@ -156,15 +153,13 @@ def test_a_rank_knows_how_long_it_has_to_save(
     assert (progress.should_save(), progress.seconds_to_save()) == (True, None)
 
 
-def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(
-    monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    be(monkeypatch, 1)
+def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(be: Be, root: Path) -> None:
+    be(1)
     progress.resume(root)
     old = save(root, 20)
-    be(monkeypatch, 2)
+    be(2)
     progress.resume(root)
-    be(monkeypatch, 1)
+    be(1)
     with pytest.raises(StaleAttempt, match="attempt 2 of this job has started"):
         save(root, 40)
     with pytest.raises(StaleAttempt):
@@ -172,16 +167,14 @@ def test_a_stale_rank_saves_nothing_once_its_successor_has_resumed(
     assert sorted(path.name for path in old.parent.iterdir()) == [old.name]
 
 
-def test_a_rank_that_slept_while_it_saved_publishes_nothing(
-    monkeypatch: pytest.MonkeyPatch, root: Path
-) -> None:
-    be(monkeypatch, 1)
+def test_a_rank_that_slept_while_it_saved_publishes_nothing(be: Be, root: Path) -> None:
+    be(1)
     folder = progress.partial_folder(root, 20)
 
     def sleep() -> None:
-        be(monkeypatch, 2)
+        be(2)
         progress.resume(root)
-        be(monkeypatch, 1)
+        be(1)
 
     with pytest.raises(StaleAttempt), progress.saving(root, 20):
         sleep()

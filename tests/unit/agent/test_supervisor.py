@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,12 +34,10 @@ def test_a_port_is_reached_by_users_who_cannot_read_the_library_of_python() -> N
     assert (ran.stdout, ran.stderr) == (" ping\n", "")
 
 
-@pytest.mark.parametrize("read", [supervisor._read_value, zygote._read_value])
-def test_an_endless_file_is_refused_and_a_value_is_read(
-    tmp_path: Path, read: Callable[[str], str]
-) -> None:
-    with pytest.raises(OSError, match="File too large"):
-        read("/dev/zero")
+def test_an_endless_file_is_refused_and_a_value_is_read(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("sécret\n")
-    assert read(str(path)) == "sécret"
+    for read in (supervisor._read_value, zygote._read_value):
+        with pytest.raises(OSError, match="File too large"):
+            read("/dev/zero")
+        assert read(str(path)) == "sécret"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from placement.fabric.tree import Fabric
-from scheduler.files.errors import InputError
 from scheduler.files.fabrics import Choices, read_fabric
 from scheduler.files.fabrics.build import Built
+from tests.refusals import refusal
 
 Read = Callable[..., Built]
 Refused = Callable[..., str]
@@ -33,9 +33,7 @@ def refused(read: Read) -> Refused:
     """The message with which a text is refused."""
 
     def told(text: str, form: str, overlay: str = "", **choices: object) -> str:
-        with pytest.raises(InputError) as error:
-            read(text, form, overlay, **choices)
-        return str(error.value)
+        return refusal(read, text, form, overlay, **choices)
 
     return told
 

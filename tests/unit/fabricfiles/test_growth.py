@@ -54,20 +54,17 @@ def test_a_host_joins_its_domains(
     assert {*fabric.hosts} == {*from_spec(spec).hosts, "new-1"}
 
 
-@pytest.mark.parametrize(
-    ("place", "wrong"),
-    [
+def test_a_place_that_is_none() -> None:
+    for place, wrong in [
         ({}, "its place must name one of zone, rack; it names nothing"),
         ({"row": "1"}, "its place must name one of zone, rack; it names row"),
         ({"rack": "new"}, "its place does not say in which zone it is"),
         ({"zone": "z0"}, "its place does not say in which rack it is"),
         ({"zone": "z0", "rack": "z1-r0"}, "rack z1-r0 is in zone z1, not z0"),
-    ],
-)
-def test_a_place_that_is_none(place: dict[str, str], wrong: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        with_host(fabric_spec(), "n", place)
-    assert caught.value.message == wrong
+    ]:
+        with pytest.raises(BadInput) as caught:
+            with_host(fabric_spec(), "n", place)
+        assert caught.value.message == wrong
 
 
 def test_a_host_has_one_name() -> None:

@@ -164,13 +164,10 @@ def test_adapters_alone_tell_the_leaves(read: Read) -> None:
     assert len(found.tiers[0].domains) == 4
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+def test_refused(refused: Refused) -> None:
+    for text, says in [
         ("", "file: has no host with a name on a switch"),
         ('Ca\t1 "H-b8e9"\t\t# "dgx-n01-c1 HCA-1"\n', "file: has no host with a name on a switch"),
         ("# ok\n\nSwitch=a\n", "file:3: 'Switch=a' is not a line of ibnetdiscover"),
-    ],
-)
-def test_refused(refused: Refused, text: str, says: str) -> None:
-    assert refused(text, "ibnetdiscover") == says
+    ]:
+        assert refused(text, "ibnetdiscover") == says

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
 ZONE = "topology.kubernetes.io/zone"
@@ -56,21 +54,17 @@ def test_nodes_without_labels_are_left_out(read: Read) -> None:
     assert "left out: control, empty, without all of these labels" in built.notes
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
+def test_labels_alone(read: Read) -> None:
+    for found in [
         {"a": {ZONE: "z1"}, "b": {ZONE: "z2"}},
         [{"kubernetes.io/hostname": name, ZONE: zone} for name, zone in (("a", "z1"), ("b", "z2"))],
         [{"metadata": {"name": n, "labels": {ZONE: z}}} for n, z in (("a", "z1"), ("b", "z2"))],
-    ],
-)
-def test_labels_alone(read: Read, found: Any) -> None:
-    assert tree(read(json.dumps(found), "kubernetes").fabric) == {"a": "z1", "b": "z2"}
+    ]:
+        assert tree(read(json.dumps(found), "kubernetes").fabric) == {"a": "z1", "b": "z2"}
 
 
-@pytest.mark.parametrize(
-    ("text", "keys", "says"),
-    [
+def test_refused_nodes(refused: Refused) -> None:
+    for text, keys, says in [
         (nodes(a={}), (), "file: has no topology label"),
         (nodes(a={ZONE: "z"}), ("rack",), "file: no node has a label rack"),
         (nodes(a={"x/zone": "1", "y/zone": "1"}), ("zone",), "file: several labels end in /zone"),
@@ -87,10 +81,8 @@ def test_labels_alone(read: Read, found: Any) -> None:
         ),
         ("[" * 100_000, (), "file: is nested too deep"),
         (nodes(**{"a,b": {ZONE: "z"}}), (), "file: host 'a,b': a name cannot have brackets"),
-    ],
-)
-def test_refused_nodes(refused: Refused, text: str, keys: tuple[str, ...], says: str) -> None:
-    assert refused(text, "kubernetes", label_keys=keys).startswith(says)
+    ]:
+        assert refused(text, "kubernetes", label_keys=keys).startswith(says)
 
 
 def gpu_nodes(**gpus: str | None) -> str:

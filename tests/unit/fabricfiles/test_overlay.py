@@ -1,7 +1,5 @@
 """Overlays: what they add, and what is refused with file, line and field."""
 
-import pytest
-
 from placement.fabric.reader import SECONDS_PER_KM
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
@@ -72,9 +70,8 @@ def test_a_root_that_the_overlay_counts_stays(read: Read) -> None:
     assert tree(read(text, "slurm").fabric) == {"x": "a", "y": "b"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
+def test_refused(refused: Refused) -> None:
+    for old, new, says in [
         ("name: grown", "name: 7", "overlay.yaml:1: name: must be a non-empty text"),
         ("infiniband", "ethernet", "overlay.yaml:2: kind: must be one of roce, infiniband"),
         ("host: 4", "host: 0", "overlay.yaml:3: gpus_per_host: must be a whole number"),
@@ -88,10 +85,8 @@ def test_a_root_that_the_overlay_counts_stays(read: Read) -> None:
         ("{name: node}", "node", "overlay.yaml:12: tiers.2: must be a mapping with name"),
         ("{b2: {oversubscription: 1}}", "[b2]", "overlay.yaml:11: tiers.1.domains: must be a map"),
         ("{b2: {oversubscription: 1}}", "{b2: 1}", "overlay.yaml:11: tiers.1.domains.b2: must be"),
-    ],
-)
-def test_refused(refused: Refused, old: str, new: str, says: str) -> None:
-    assert refused(BLOCKS, "slurm-block", OVERLAY.replace(old, new, 1)).startswith(says)
+    ]:
+        assert refused(BLOCKS, "slurm-block", OVERLAY.replace(old, new, 1)).startswith(says)
 
 
 def test_hosts_by_pattern(read: Read, refused: Refused) -> None:

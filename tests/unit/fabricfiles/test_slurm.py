@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from placement.fabric.reader import from_spec
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
@@ -113,9 +111,8 @@ def test_files_are_included(read: Read, refused: Refused, tmp_path: Path) -> Non
         assert refused(text, "slurm") == told
 
 
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [
+def test_refused_in_a_tree(refused: Refused) -> None:
+    for row, says in [
         ("SwitchName=rack4 Nodes=n01", "9: rack4: host n01 is under rack1 and under rack4"),
         ("SwitchName=z Switches=rack1", "9: z: switch rack1 is under zone1 and under z"),
         ("SwitchName=rack1 Nodes=z1", "9: rack1: is defined twice, first in line 6"),
@@ -131,10 +128,8 @@ def test_files_are_included(read: Read, refused: Refused, tmp_path: Path) -> Non
         ("Nodes=z1", "9: has no SwitchName, BlockName or BlockSizes, only nodes"),
         ("BlockName=b Nodes=z1", "9: is about blocks, and the file has switches"),
         ("RingName=r Nodes=z1", "9: RingName: a ring has no tiers"),
-    ],
-)
-def test_refused_in_a_tree(refused: Refused, row: str, says: str) -> None:
-    assert refused(TREE + row + "\n", "slurm").startswith(f"file:{says}")
+    ]:
+        assert refused(TREE + row + "\n", "slurm").startswith(f"file:{says}")
 
 
 def test_a_very_deep_tree_is_refused(refused: Refused) -> None:
@@ -189,17 +184,14 @@ def test_a_tree_has_no_nvlink_unless_an_overlay_says_so(read: Read) -> None:
     assert found.scale_up_by_host.tolist() == [0, 0, 2]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "says"),
-    [
+def test_refused_block_sizes(refused: Refused) -> None:
+    for sizes, says in [
         ("4,4", "3: BlockSizes: 4 is not a power of two times 4"),
         ("5", "1: b1: has 4 hosts, fewer than the block size 5"),
         ("4,x", "3: BlockSizes: 'x' is not a number of hosts"),
         ("4\nBlockSizes=4", "4: BlockSizes: is given twice"),
-    ],
-)
-def test_refused_block_sizes(refused: Refused, sizes: str, says: str) -> None:
-    assert refused(BLOCKS.replace("4,8,32", sizes), "slurm-block") == f"file:{says}"
+    ]:
+        assert refused(BLOCKS.replace("4,8,32", sizes), "slurm-block") == f"file:{says}"
 
 
 YAML = """\
@@ -235,14 +227,13 @@ def test_the_default_topology_is_taken_or_the_one_that_is_named(
     assert said == "file: has no topology 'x'; it has wide, nvl, none"
 
 
-@pytest.mark.parametrize("text", ["tree: {}\n", "- {topology: a, tree: {switches: []}}\n"])
-def test_yaml_of_another_shape(refused: Refused, text: str) -> None:
-    assert refused(text, "slurm-yaml").startswith("file")
+def test_yaml_of_another_shape(refused: Refused) -> None:
+    for text in ["tree: {}\n", "- {topology: a, tree: {switches: []}}\n"]:
+        assert refused(text, "slurm-yaml").startswith("file")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
+def test_refused_in_yaml(refused: Refused) -> None:
+    for old, new, says in [
         ("default: True", "default: no", ": has no default; choose one with --topology"),
         ("flat: true", "flat: true\n  tree: {}", ":16: 2: must have one of tree, block and flat"),
         ("topology: none", "topology: wide", ":16: 2.topology: names a topology for the second"),
@@ -250,10 +241,8 @@ def test_yaml_of_another_shape(refused: Refused, text: str) -> None:
         ("block: b1, ", "", ":15: 1.block.blocks.0: has no name: `block` is missing"),
         ("block: b1, ", "block: b1, size: 4, ", ":15: 1.block.blocks.0.size: unknown key; known"),
         ("[2]", "2", ":13: 1.block.block_sizes: must be a list"),
-    ],
-)
-def test_refused_in_yaml(refused: Refused, old: str, new: str, says: str) -> None:
-    topology = "none" if "tree: {}" in new else None if new.endswith("no") else "nvl"
-    assert refused(YAML.replace(old, new, 1), "slurm-yaml", topology=topology).startswith(
-        f"file{says}"
-    )
+    ]:
+        topology = "none" if "tree: {}" in new else None if new.endswith("no") else "nvl"
+        assert refused(YAML.replace(old, new, 1), "slurm-yaml", topology=topology).startswith(
+            f"file{says}"
+        )

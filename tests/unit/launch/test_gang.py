@@ -3,8 +3,6 @@ that stop coming."""
 
 from dataclasses import replace
 
-import pytest
-
 from scheduler.core.policies.job_terms import RunSpec
 from scheduler.launch.gangs import orders
 from scheduler.launch.gangs.gang import LaunchedGang, RankRange
@@ -39,9 +37,8 @@ def test_a_gang_is_complete_when_every_process_has_ended_well() -> None:
         each.exited("h", rank, 0, 0, 1.0, "")
     assert one.is_complete
     assert not each.is_complete
-    assert each.hang_text(60.0, regular(("host", 2))).endswith(
-        "; ended well: rank 0 on h0, rank 8 on h1"
-    )
+    told = each.hang_text(60.0, regular(("host", 2)))
+    assert told.endswith("; ended well: rank 0 on h0, rank 8 on h1")
 
 
 def test_the_earliest_failure_is_the_cause_whoever_was_heard_first() -> None:
@@ -54,19 +51,14 @@ def test_the_earliest_failure_is_the_cause_whoever_was_heard_first() -> None:
     assert failed.failures[0].reason == "exited with code 1: ConnectionReset"
 
 
-@pytest.mark.parametrize(
-    ("hosts", "gone", "suspects"),
-    [
+def test_few_that_are_gone_are_suspects_and_many_are_not() -> None:
+    for hosts, gone, suspects in [
         (4, ["h1"], ["h1"]),
         (4, ["h1", "h2"], []),
         (16, ["h1", "h2", "h3"], ["h1", "h2", "h3"]),
         (4, ["other"], []),
-    ],
-)
-def test_few_that_are_gone_are_suspects_and_many_are_not(
-    hosts: int, gone: list[str], suspects: list[str]
-) -> None:
-    assert gang(hosts, hosts * 8).suspects(gone) == suspects
+    ]:
+        assert gang(hosts, hosts * 8).suspects(gone) == suspects
 
 
 # --- steps that stop coming -------------------------------------------------------------------
@@ -87,9 +79,6 @@ def test_a_gang_hangs_once_no_step_came_for_as_long_as_its_owner_says() -> None:
     assert watch.step_s == 1
     assert not watch.is_overdue(AFTER_S, 63)
     assert watch.is_overdue(AFTER_S, 63.1)
-
-
-def test_nothing_is_said_before_a_first_step() -> None:
     assert not StepWatch().is_overdue(AFTER_S, 10**6)
 
 
@@ -110,14 +99,11 @@ def test_a_long_save_that_ranks_speak_of_is_no_hang() -> None:
     assert not watch.is_overdue(AFTER_S, 205 + 5 * 200)  # the next save may take as long
 
 
-def test_ranks_that_say_less_than_the_furthest_lag() -> None:
+def test_ranks_lag_that_say_less_than_the_furthest_or_for_which_others_wait_in_a_step() -> None:
     watch = stepping(1, 2, 3)
     watch.take_ranks(0, [3, 2])
     watch.take_ranks(2, [0, 3])  # one does not say
     assert watch.lagging() == [1]
-
-
-def test_a_rank_lags_for_which_others_wait_in_a_step() -> None:
     watch = stepping(1, 2, 3)
     watch.take_ranks(0, [3, 0])
     assert (watch.lagging(), watch.awaited_step) == ([], None)

@@ -1,7 +1,5 @@
 """What Slurm and Kubernetes say of a node: told once, and undone for its sake alone."""
 
-import pytest
-
 from scheduler.core.model.commands import MoveHost, ReportHost
 from scheduler.core.model.lifecycle import HostMove, HostState
 from scheduler.core.model.state import Host
@@ -22,9 +20,8 @@ MOVES = {move: MoveHost("n", move, "slurm: x") for move in HostMove}
 DOWN, REPAIRED = (ReportHost("n", signal, "slurm: x") for signal in ("host-down", "repaired"))
 
 
-@pytest.mark.parametrize(
-    ("standing", "host", "command"),
-    [
+def test_what_is_said_of_a_node_is_told_once_and_undone_for_its_sake_alone() -> None:
+    for standing, host, command in [
         (NodeState.UP, HEALTHY, None),
         (None, HEALTHY, None),
         (NodeState.CORDON, HEALTHY, MOVES[HostMove.CORDON]),
@@ -43,12 +40,8 @@ DOWN, REPAIRED = (ReportHost("n", signal, "slurm: x") for signal in ("host-down"
         (NodeState.UP, failed("host-down: slurm: x"), REPAIRED),
         (NodeState.UP, failed("host-down: kubernetes: x"), None),
         (NodeState.UP, failed("agent-lost: silent"), None),
-    ],
-)
-def test_what_is_said_of_a_node_is_told_once_and_undone_for_its_sake_alone(
-    standing: NodeState | None, host: Host, command: object
-) -> None:
-    assert report_of("slurm", "n", standing, "x", host) == command
+    ]:
+        assert report_of("slurm", "n", standing, "x", host) == command
 
 
 def test_a_node_that_kubernetes_has_cordoned_is_drained_after_that() -> None:

@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from scheduler.core import HostState, State
 from scheduler.core.model.commands import LoadHealth, ReportHost
 from scheduler.core.policies.health import HealthPolicy, HealthRule, ProbeAction, ProbePolicy
@@ -91,14 +89,11 @@ def test_by_default_what_is_wrong_is_said_once_and_the_host_serves_on() -> None:
     assert world.state.record(0).findings == ""
 
 
-def test_a_host_whose_findings_come_and_go_is_news_once_a_minute() -> None:
+def test_a_host_is_news_once_a_minute_and_not_for_other_numbers() -> None:
     world = ProbedFabric()
     assert world.probed(LANES)
     assert not any(world.probed(*found, after_s=19) for found in ((), (LANES,), (FAILED_ROW,)))
     assert world.probed(FAILED_ROW, after_s=3) == [("probed", SAID, None, 0)]
-
-
-def test_other_numbers_are_no_news() -> None:
     world = ProbedFabric()
     assert len(world.probed(FLAPS)) == 1
     assert world.probed(FLAPS | {"detail": "mlx5_0/1: 9 link downed", "value": 9}) == []
@@ -112,6 +107,8 @@ def test_what_was_read_last_is_kept_with_its_time() -> None:
     assert world.probes.reading(H) == (60 * 10**9, "8 GPUs")
     world.probes.forget()
     assert world.probes.reading(H) is None
+    world.probes.on_probed(world.state, "gone", agent_pb2.HostProbed(readings="x"), 1)
+    assert world.probes.reading("gone") is None  # the fabric lacks it
 
 
 def test_where_the_site_acts_each_finding_is_a_report_of_its_signal() -> None:
@@ -128,22 +125,13 @@ def test_where_the_site_acts_each_finding_is_a_report_of_its_signal() -> None:
 def test_errors_add_up_and_what_only_lasts_is_not_reported_again() -> None:
     note = HealthRule("pcie-degraded", SIGNALS["link-errors"].__class__("", thresholds=()))
     world = ProbedFabric(ProbeAction.ACT, rules=(note,))
-    assert [row[0] for row in world.probed(LANES, FLAPS)] == [
-        "probed",
-        "pcie-degraded",
-        "link-flap",
-    ]
+    told = [signal for signal, *_ in world.probed(LANES, FLAPS)]
+    assert told == ["probed", "pcie-degraded", "link-flap"]
     assert world.probed(LANES, FLAPS) == [("link-flap", "probe: mlx5_0/1: 2 link downed", None, 2)]
     assert world.host_state is HostState.SUSPECT  # four flaps within an hour
 
 
-@pytest.mark.parametrize("signal", ["repaired", "installed", "tor-down", "xid", "measured", "no"])
-def test_an_agent_reports_troubles_of_its_own_host_alone(signal: str) -> None:
-    world = ProbedFabric(ProbeAction.ACT)
-    assert world.probed({"signal": signal, "detail": "a=1"}) == []
-
-
-def test_a_host_that_the_fabric_lacks_is_left_alone() -> None:
-    world = ProbedFabric()
-    world.probes.on_probed(world.state, "gone", agent_pb2.HostProbed(readings="x"), 1)
-    assert world.probes.reading("gone") is None
+def test_an_agent_reports_troubles_of_its_own_host_alone() -> None:
+    for signal in ["repaired", "installed", "tor-down", "xid", "measured", "no"]:
+        world = ProbedFabric(ProbeAction.ACT)
+        assert world.probed({"signal": signal, "detail": "a=1"}) == []

@@ -57,10 +57,7 @@ def test_role_that_fails_soon_after_each_start_is_a_failure_of_the_gang() -> Non
         come_through(launched, at_s + 1)
     assert fail(launched, "h2", 30) == []
     assert launched.failures
-
-
-def test_role_that_ran_well_for_a_while_begins_to_count_anew() -> None:
-    launched = gang("gang", "role")
+    launched = gang("gang", "role")  # one that ran well for a while begins to count anew
     for at_s in (0, 100, 200, 300, 400):
         assert fail(launched, "h2", at_s) == ["r1"]
         come_through(launched, at_s + 1)
@@ -77,15 +74,12 @@ def test_word_that_a_host_says_twice_is_not_taken_for_a_new_failure() -> None:
     assert not role_restart.is_ending(launched, "h2")
 
 
-def test_refusal_to_start_again_is_a_failure_of_the_gang() -> None:
+def test_role_that_cannot_start_again_or_takes_too_long_is_a_failure_of_the_gang() -> None:
     launched = gang("gang", "role")
     fail(launched, "h2", 0)
     role_restart.give_up(launched, "h3", "no such program", 1)
     assert begun(launched, 1) == []
     assert "could not start again: no such program" in launched.first_failure().reason
-
-
-def test_role_that_takes_too_long_to_start_again_is_a_failure_of_the_gang() -> None:
     launched = gang("gang", "role")
     fail(launched, "h2", 0)
     assert not role_restart.has_overdue(launched, 50, 60)
@@ -114,9 +108,6 @@ def test_failure_that_the_job_is_not_started_again_after_is_one_of_the_gang() ->
     assert fail(launched, "h2", 100, code=1) == []
     memory = gang("gang", "role", restarts={"on": {"oom": False}})
     assert fail(memory, "h2", 5, tail="torch.OutOfMemoryError: CUDA out of memory") == []
-
-
-def test_role_begins_again_as_often_as_its_job_allows() -> None:
     launched = gang("gang", "role", restarts={"max": 1})
     assert fail(launched, "h2", 0) == ["r1"]
     come_through(launched, 1)

@@ -112,9 +112,7 @@ class FakeSlurm:
                 nodes = word.partition("=")[2].split(",")
                 for node in nodes:
                     if node in self.refused:
-                        raise SlurmFailed(
-                            f"salloc: Job submit/allocate failed: {self.refused[node]}"
-                        )
+                        raise SlurmFailed(f"salloc: Job submit failed: {self.refused[node]}")
                 self.granted |= set(nodes)
         self.calls.append(list(words))
         return self.answer
@@ -153,14 +151,7 @@ class Kept(SlurmAgents):
     async def _submit(self, command: Any) -> None:
         self.told.append(command)
 
-    async def _run_step(
-        self,
-        job_id: str,
-        hosts: Sequence[str],
-        name: str,
-        gpus: int,
-        attempt: StepAttempt | None = None,
-    ) -> None:
+    async def _run_step(self, job_id: str, hosts: Any, name: str, gpus: int, *_: Any) -> None:
         self.steps.append((job_id, tuple(hosts)))
         self.names.append(name)
 
@@ -448,13 +439,16 @@ async def test_a_host_without_an_allocation_is_not_lost_by_its_agent(
     assert f"allocation 7 of {host} has ended: TIMEOUT (TimeLimit)" in caplog.text
 
 
-async def test_a_host_of_a_lost_agent_is_to_have_one_again(tmp_path: Path) -> None:
-    keys = SlurmKeys(holding=HoldingScope.GANG)
-    agents = SlurmAgents(keys, tmp_path / "a", "", SlurmCommands(run=FakeSlurm()))
+def test_a_host_of_a_lost_agent_is_to_have_one_again_and_no_other_idle_one(agents: Kept) -> None:
     state = loaded(fabric(1, 1, 3))
+    lost = run(state, fail("z0-r0-h1", "agent-lost"), fail("z0-r0-h2", "gpu-lost"))
+    agents._keys = SlurmKeys(holding=HoldingScope.GANG)
     assert agents.groups_to_hold(state) == {}
-    state = run(state, fail("z0-r0-h1", "agent-lost"), fail("z0-r0-h2", "gpu-lost"))
-    assert agents.groups_to_hold(state) == {"lost-z0-r0-h1": ("z0-r0-h1",)}
+    assert agents.groups_to_hold(lost) == {"lost-z0-r0-h1": ("z0-r0-h1",)}
+    agents._keys = SlurmKeys(step=StepScope.ATTEMPT)
+    assert agents._agent_hosts(lost) == {"z0-r0-h1"}
+    assert agents.attempts(lost) == []
+    assert agents.agent_command()[-1] == "--one-attempt"
 
 
 async def test_each_attempt_has_a_step_of_its_own(agents: Kept) -> None:
@@ -551,16 +545,6 @@ async def test_the_next_server_lets_steps_of_attempts_stand(agents: Kept) -> Non
         await agents.reconcile({"g": job.hosts}, [job], set(found.hosts), [found])
         await asyncio.sleep(0)
         assert agents.steps == steps
-
-
-def test_no_host_without_an_attempt_is_to_have_an_agent(tmp_path: Path) -> None:
-    keys = SlurmKeys(step=StepScope.ATTEMPT)
-    agents = SlurmAgents(keys, tmp_path / "a", "", SlurmCommands(run=FakeSlurm()))
-    state = run(loaded(fabric(1, 1, 3)), fail("z0-r0-h1", "agent-lost"))
-    assert agents._agent_hosts(state) == {"z0-r0-h1"}
-    assert agents.attempts(state) == []
-    agents._sessions = SimpleNamespace(address="127.0.0.1:1")  # type: ignore[assignment]
-    assert agents.agent_command()[-1] == "--one-attempt"
 
 
 def test_secrets_are_for_the_server_alone_and_in_no_command(agents: Kept, tmp_path: Path) -> None:

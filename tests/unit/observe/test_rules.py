@@ -109,13 +109,7 @@ CASES = [
         ("0",),
         ("3",),
     ),
-    Case(
-        "MusterNoSpareInZone",
-        "20m",
-        SPARES | {RUNNING: "$x60"},
-        ("8",),
-        ("0",),
-    ),
+    Case("MusterNoSpareInZone", "20m", SPARES | {RUNNING: "$x60"}, ("8",), ("0",)),
     Case("MusterNoSpareInZone", "20m", SPARES | {"muster_spare_hosts": "1x60"}, silent=("",)),
     Case("MusterNoSpareInZone", "20m", SPARES | {FREE: "8x60"}, silent=("",)),
     Case(

@@ -117,25 +117,23 @@ def test_a_gang_that_starts_again_from_the_queue_is_a_restart_without_a_wait() -
     assert +found.repairs == {(): 1}
 
 
-@pytest.mark.parametrize(("spares", "source"), [(1, "spare"), (0, "free")])
-def test_a_swap_says_why_and_from_where(spares: int, source: str) -> None:
-    begun = (submit("a", 3, spares=exactly(spares)), None)
-    host = _host(replay(_log(*begun)), "a")
-    failed, drained = tally(_log(*begun, fail(host), None)), tally(_log(*begun, drain(host), None))
-    assert +failed.swaps == {("failure",): 1}
-    assert +drained.swaps == {("drain",): 1}
-    assert +failed.swapped_hosts == +drained.swapped_hosts == {(source,): 1}
-    assert +failed.restarts == {("swap",): 1}
+def test_a_swap_says_why_and_from_where() -> None:
+    for spares, source in [(1, "spare"), (0, "free")]:
+        begun = (submit("a", 3, spares=exactly(spares)), None)
+        host = _host(replay(_log(*begun)), "a")
+        failed = tally(_log(*begun, fail(host), None))
+        drained = tally(_log(*begun, drain(host), None))
+        assert +failed.swaps == {("failure",): 1}
+        assert +drained.swaps == {("drain",): 1}
+        assert +failed.swapped_hosts == +drained.swapped_hosts == {(source,): 1}
+        assert +failed.restarts == {("swap",): 1}
 
 
-@pytest.mark.parametrize(("hosts", "how"), [(1, "shrunk"), (3, "grown")])
-def test_an_elastic_gang_grows_or_shrinks(hosts: int, how: str) -> None:
-    found = _of_a_gang_of_two(GangResized(9, "a", 2, hosts, SMALL.hosts[:hosts], (), ()))
-    assert +found.resizes == {(how,): 1}
-    assert +found.restarts == {("resize",): 1}
-
-
-def test_requeues_are_counted_by_cause() -> None:
+def test_resizes_and_requeues_are_counted_by_cause() -> None:
+    for hosts, how in [(1, "shrunk"), (3, "grown")]:
+        found = _of_a_gang_of_two(GangResized(9, "a", 2, hosts, SMALL.hosts[:hosts], (), ()))
+        assert +found.resizes == {(how,): 1}
+        assert +found.restarts == {("resize",): 1}
     for event, cause in (
         (JobPreempted(9, "a", "b", "for b"), "preempted"),
         (JobRequeued(9, "a", "window w opened", RequeueCause.MAINTENANCE), "maintenance"),
@@ -174,12 +172,9 @@ def test_it_agrees_with_the_metrics_of_a_replay() -> None:
     )
 
 
-def test_classes_of_size() -> None:
+def test_classes_of_size_and_histograms_count_at_or_below() -> None:
     names = ["1-8", "1-8", "9-64", "2049-8192", "8193+"]
     assert [size_class(gpus) for gpus in (1, 8, 9, 8_192, 8_193)] == names
-
-
-def test_a_histogram_counts_at_or_below() -> None:
     histogram = Histogram((1, 5))
     for value in (0.5, 1, 1.1, 5, 6):
         histogram.add(value)
@@ -187,24 +182,21 @@ def test_a_histogram_counts_at_or_below() -> None:
     assert histogram.total == pytest.approx(13.6)
 
 
-@pytest.mark.parametrize(
-    ("cut", "bound", "what", "open_"),
-    [
+def test_proofs() -> None:
+    for cut, bound, what, open_ in [
         (0, 0, CutProof.OPTIMAL, 0),
         (9, 9, CutProof.OPTIMAL, 0),
         (10, 9, CutProof.BOUNDED, 0.1),
         (9, 0, CutProof.NONE, 1),
-    ],
-)
-def test_proofs(cut: int, bound: int, what: CutProof, open_: float) -> None:
-    cuts = (TierCut("zone", cut),)
-    assert proof(cuts, bound) is what
-    assert gap(cuts, bound) == pytest.approx(open_)
-    by_cut = objective_gap(Objective.CUT, cuts, bound, StepBound(3.0, 2.0))
-    assert by_cut == (None if what is CutProof.NONE else pytest.approx(open_))
-    assert objective_gap(Objective.TIME, cuts, bound, StepBound(3.0, 2.0)) == 0.5
-    assert objective_gap(Objective.TIME, cuts, bound, StepBound(3.0)) is None  # as after a swap
-    assert objective_gap(Objective.SPREAD, cuts, bound, None) is None
+    ]:
+        cuts = (TierCut("zone", cut),)
+        assert proof(cuts, bound) is what
+        assert gap(cuts, bound) == pytest.approx(open_)
+        by_cut = objective_gap(Objective.CUT, cuts, bound, StepBound(3.0, 2.0))
+        assert by_cut == (None if what is CutProof.NONE else pytest.approx(open_))
+        assert objective_gap(Objective.TIME, cuts, bound, StepBound(3.0, 2.0)) == 0.5
+        assert objective_gap(Objective.TIME, cuts, bound, StepBound(3.0)) is None  # as after a swap
+        assert objective_gap(Objective.SPREAD, cuts, bound, None) is None
 
 
 # --- what has gone wrong of late -----------------------------------------------------
@@ -226,16 +218,11 @@ def test_the_newest_come_first_and_old_ones_go() -> None:
     assert (newest[0].subject, newest[0].detail) == (f"h{KEPT + 4}", "nic-down")
 
 
-def test_what_is_as_it_should_be_is_no_incident() -> None:
+def test_a_swap_names_its_hosts_and_what_is_as_it_should_be_is_no_incident() -> None:
     found = Incidents()
     found.feed(1, JobEnded(1, "a", JobState.COMPLETED))
     found.feed(2, HostMoved(2, "h", HostMove.CORDON))
-    assert found.newest() == []
-
-
-def test_a_swap_names_its_hosts() -> None:
-    found = Incidents()
-    found.feed(1, GangSwapped(1, "a", 2, (HostSwap(0, "h0", "h5"), HostSwap(1, "h1", "h6")), ()))
+    found.feed(3, GangSwapped(3, "a", 2, (HostSwap(0, "h0", "h5"), HostSwap(1, "h1", "h6")), ()))
     (one,) = found.newest()
     assert (one.kind, one.detail) == (IncidentKind.GANG_SWAPPED, "h0 by h5, h1 by h6")
 

@@ -26,6 +26,12 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 1_000.0
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self.now_s)
+        monkeypatch.setattr("scheduler.engine.replica.RETRY_S", 0.0)
+
+
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
 
 class PagedStore:
@@ -63,36 +69,33 @@ class CountingWriter:
         self.state.version = polled[-1][0]
 
 
-def follower(store: PagedStore, monkeypatch: pytest.MonkeyPatch) -> Replica:
-    candidate = LeaderCandidate("here", 5.0, lambda: 0, None, None)
-    writer = cast(Writer, CountingWriter())
-    store.replica = Replica(cast(SharedStore, store), writer, candidate)
-
-    async def at_once(call: Any, *arguments: Any) -> Any:
+class ReplicaWithoutThreads(Replica):
+    async def _timed(self, call: Any, *arguments: Any) -> Any:
         return call(*arguments)
 
-    monkeypatch.setattr(store.replica, "_timed", at_once)
-    monkeypatch.setattr("scheduler.engine.replica.RETRY_S", 0.0)
+
+def follower(store: PagedStore) -> Replica:
+    candidate = LeaderCandidate("here", 5.0, lambda: 0, None, None)
+    writer = cast(Writer, CountingWriter())
+    store.replica = ReplicaWithoutThreads(cast(SharedStore, store), writer, candidate)
     return store.replica
 
 
 async def test_pages_of_a_long_log_make_nothing_younger_before_the_last_is_read(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
 ) -> None:
-    clock = Clock(monkeypatch)
     store = PagedStore(clock, 2 * POLL_EVENTS + 1)
-    replica = follower(store, monkeypatch)
+    replica = follower(store)
     await replica._catch_up()
     assert store.confirmed == [1_000.0] * 3
     assert replica.confirmed_s == 1_000.0 + 2 * POLL_S == clock.now_s - POLL_S
 
 
 async def test_a_log_that_grows_with_every_look_is_followed_to_its_end_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
 ) -> None:
-    clock = Clock(monkeypatch)
     store = PagedStore(clock, 0)
-    replica = follower(store, monkeypatch)
+    replica = follower(store)
     for more in (1, POLL_EVENTS - 1):
         store.events += more
         await replica._catch_up(0.2)
@@ -102,11 +105,9 @@ async def test_a_log_that_grows_with_every_look_is_followed_to_its_end_all_the_s
 
 
 async def test_a_new_leader_counts_from_when_it_looked_for_the_end_of_the_log(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch)
-    store = PagedStore(clock, POLL_EVENTS)
-    replica = follower(store, monkeypatch)
+    replica = follower(PagedStore(clock, POLL_EVENTS))
     said = list[float]()
 
     async def renew(_term: int, _writing: object) -> None:
@@ -124,12 +125,12 @@ async def test_a_new_leader_counts_from_when_it_looked_for_the_end_of_the_log(
 
 
 async def test_a_server_that_lost_the_store_refuses_at_once_to_say_what_is_newest(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls that wait for the store end when the server gives it up, and others do not begin to:
     their clients go to another server, which leads by then."""
-    store = PagedStore(Clock(monkeypatch), 7)
-    replica = follower(store, monkeypatch)
+    store = PagedStore(clock, 7)
+    replica = follower(store)
     monkeypatch.setattr(store, "resign", lambda: None, raising=False)
     try:
         waiting = asyncio.create_task(replica.newest_version())
@@ -144,9 +145,7 @@ async def test_a_server_that_lost_the_store_refuses_at_once_to_say_what_is_newes
     assert await replica.newest_version() == 7
 
 
-async def test_a_server_that_lost_the_store_says_so_and_not_that_it_is_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_server_that_lost_the_store_says_so_and_not_that_it_is_behind() -> None:
     async def newest_version() -> int:
         raise Unreachable("cut off")
 
@@ -160,10 +159,7 @@ async def test_a_server_that_lost_the_store_says_so_and_not_that_it_is_behind(
     assert refused.value.code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_an_answer_is_as_old_as_the_state_with_which_the_call_began(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock(monkeypatch)
+async def test_an_answer_is_as_old_as_the_state_with_which_the_call_began(clock: Clock) -> None:
     replica = SimpleNamespace(confirmed_s=998.5)
     consistency = ReadConsistency("muster")
     consistency.attach(

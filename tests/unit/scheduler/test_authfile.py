@@ -14,8 +14,8 @@ from scheduler.access.auth_file.reading import load_auth
 from scheduler.cli.program import app
 from scheduler.client.credentials import Credentials
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.files.errors import InputError
 from scheduler.identity import Caller, Role
+from tests.refusals import file_refusal, refusal
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NOW_NS = int(NOW.timestamp()) * 10**9
@@ -27,16 +27,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "auth.yaml"
 
 
-def refusal(path: Path, text: str) -> str:
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError) as caught:
-        load_auth(str(path))
-    return str(caught.value).replace(f"{path.parent}/", "")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_fault_is_named_with_its_line(path: Path) -> None:
+    for text, expected in [
         ("tokens: [{id: x}]", "auth.yaml:1: tokens.0.role: is required"),
         (
             "certificates:\n  - {san: a, role: viewer}",
@@ -49,17 +41,14 @@ def refusal(path: Path, text: str) -> str:
             f'tokens: [{{id: "00000001", name: a, role: admin, sha256: "{HASH}", expires: soon}}]',
             "tokens.0.expires: must be a time such as",
         ),
-    ],
-)
-def test_a_fault_is_named_with_its_line(path: Path, text: str, expected: str) -> None:
-    assert expected in refusal(path, text)
+    ]:
+        assert expected in file_refusal(load_auth, path, text)
 
 
 def test_a_file_that_anybody_may_write_is_refused(path: Path) -> None:
     path.write_text("{}\n", encoding="utf-8")
     path.chmod(0o666)
-    with pytest.raises(InputError, match="is writable by everybody"):
-        load_auth(str(path))
+    assert "is writable by everybody" in refusal(load_auth, str(path))
 
 
 def test_a_new_token_lets_its_owner_in_and_is_not_in_the_file(path: Path) -> None:
@@ -70,10 +59,10 @@ def test_a_new_token_lets_its_owner_in_and_is_not_in_the_file(path: Path) -> Non
     assert path.stat().st_mode & 0o007 == 0
 
 
-@pytest.mark.parametrize("name", ["", " ", "two\nlines", "\x1b[31mred", "x" * 257])
-def test_a_token_is_of_a_name_in_one_line(path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"token\.name: must be one line of 1 to 256 characters"):
-        add_token(str(path), name, Role.ADMIN, "", NOW, None)
+def test_a_token_is_of_a_name_in_one_line(path: Path) -> None:
+    for name in ["", " ", "two\nlines", "\x1b[31mred", "x" * 257]:
+        told = refusal(add_token, str(path), name, Role.ADMIN, "", NOW, None)
+        assert "token.name: must be one line of 1 to 256 characters" in told
     assert not path.exists()
 
 
@@ -90,6 +79,7 @@ def test_comments_and_certificates_stay(path: Path) -> None:
     first = add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
     add_token(str(path), 'eve "x": {y}', Role.VIEWER, "*", NOW, NOW)
     assert [gone.id for gone in revoke(str(path), first.id)] == [first.id]
+    assert "has no token 'ada'" in refusal(revoke, str(path), "ada")
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# ours\ncertificates:\n  - {san: a, role: admin}  # the launcher\n")
     assert [token.name for token in load_auth(str(path)).tokens] == ['eve "x": {y}']
@@ -111,8 +101,7 @@ def test_a_layout_that_cannot_be_changed_is_left_alone(path: Path) -> None:
     text = f'tokens: [{{id: "00000001", name: a, role: admin, sha256: "{HASH}"}},\n'
     text += f'  {{id: "00000002", name: b, role: admin, sha256: "{HASH}"}}]\n'
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match="edit it by hand"):
-        revoke(str(path), "a")
+    assert "edit it by hand" in refusal(revoke, str(path), "a")
     assert path.read_text(encoding="utf-8") == text
 
 
@@ -135,12 +124,6 @@ def test_the_last_administrator_is_revoked_only_by_who_says_so(path: Path) -> No
     assert [token.name for token in revoke(str(path), "ada")] == ["ada"]
 
 
-def test_a_token_of_nobody_cannot_be_revoked(path: Path) -> None:
-    add_token(str(path), "ada", Role.ADMIN, "", NOW, None)
-    with pytest.raises(InputError, match="has no token 'eve'"):
-        revoke(str(path), "eve")
-
-
 def test_a_token_says_as_whom_ranks_may_run(path: Path) -> None:
     made = add_token(str(path), "ci", Role.SUBMITTER, "a", NOW, None, ("ada", 'b"c'))
     found = load_auth(str(path)).by_token(made.text, NOW_NS)
@@ -148,14 +131,13 @@ def test_a_token_says_as_whom_ranks_may_run(path: Path) -> None:
     assert [found.may_run_as(user) for user in ("", "ci", "ada", 'b"c', "bob")] == [
         *(True, True, True, True, False)
     ]
-    with pytest.raises(InputError, match=r"token\.run_as: must be names of users"):
-        add_token(str(path), "ci", Role.SUBMITTER, "a", NOW, None, ("",))
+    told = refusal(add_token, str(path), "ci", Role.SUBMITTER, "a", NOW, None, ("",))
+    assert "token.run_as: must be names of users" in told
 
 
 def test_a_folder_is_no_auth_file(tmp_path: Path) -> None:
     for path, message in ((str(tmp_path), "is a directory"), ("", "is not a file name")):
-        with pytest.raises(InputError, match=message):
-            add_token(path, "ada", Role.ADMIN, "", NOW, None)
+        assert message in refusal(add_token, path, "ada", Role.ADMIN, "", NOW, None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,14 +149,11 @@ def test_a_caller_sees_its_tenant_and_those_below_it() -> None:
     assert all(Caller("root", Role.ADMIN).sees(known, t) for t in ("a", "gone"))
 
 
-def test_a_token_does_not_travel_in_the_clear() -> None:
-    with pytest.raises(InputError, match=r"is not sent to far\.example\.org:7443"):
-        Credentials(token="t").channel("far.example.org:7443", ())
-
-
-def test_a_certificate_takes_tls() -> None:
-    with pytest.raises(InputError, match="takes TLS"):
-        Credentials(certificate="c.pem", key="k.pem").channel("127.0.0.1:1", ())
+def test_a_token_does_not_travel_in_the_clear_and_a_certificate_takes_tls() -> None:
+    told = refusal(Credentials(token="t").channel, "far.example.org:7443", ())
+    assert "is not sent to far.example.org:7443" in told
+    with_certificate = Credentials(certificate="c.pem", key="k.pem")
+    assert "takes TLS" in refusal(with_certificate.channel, "127.0.0.1:1", ())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,31 +72,15 @@ async def test_a_revoked_caller_sends_nothing_more_into_an_open_stream(
     assert heard == [b"", b"before"]
 
 
-class Sessions:
-    connected = frozenset({"h"})
-
-    def send(self, *_: Any) -> None:
-        pass
-
-
-async def test_a_channel_ends_with_the_right_of_its_caller_to_send() -> None:
+async def test_a_channel_ends_with_the_right_of_its_caller_and_the_last_jobs_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def inputs() -> AsyncIterator[agent_pb2.ChannelData]:
         yield agent_pb2.ChannelData(data=b"x")
         raise unauthenticated("the token was revoked")
 
-    sessions: Any = Sessions()
-    channels = AgentChannels(sessions)
-    with pytest.raises(NoLog, match="revoked"):
-        await drained(channels.connect("h", agent_pb2.OpenChannel(), inputs()))
-
-
-async def test_the_jobs_that_were_used_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def inputs() -> AsyncIterator[agent_pb2.ChannelData]:
-        raise unauthenticated("the token was revoked")
-        yield
-
     monkeypatch.setattr(launch_channels, "_MOST_REMEMBERED", 2)
-    sessions: Any = Sessions()
+    sessions: Any = SimpleNamespace(connected={"h"}, send=lambda *_: None)
     channels = AgentChannels(sessions)
     for uid in ("a", "b", "a", "c"):
         wanted = agent_pb2.OpenChannel(key=agent_pb2.AttemptKey(job_uid=uid))

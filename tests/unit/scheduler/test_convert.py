@@ -1,6 +1,7 @@
 """Messages, mappings and values of a job say the same thing."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,14 @@ from tests.build import (
     spec,
     training,
 )
+from tests.refusals import file_refusal
+
+
+def problems(read: Callable[[Any], object], given: object) -> dict[str, str]:
+    """What is wrong with each field."""
+    with pytest.raises(InputError) as caught:
+        read(given)
+    return dict(caught.value.problems)
 
 
 def test_what_is_unset_is_left_to_the_defaults() -> None:
@@ -62,22 +71,21 @@ def test_what_is_unset_is_left_to_the_defaults() -> None:
     assert (found.priority, found.time_limit_s) == (0, None)
 
 
-def test_a_zero_that_was_sent_is_not_a_default() -> None:
+def test_a_zero_or_less_that_was_sent_is_not_a_default() -> None:
     message = job_pb2.JobSpec(name="a", parallelism=job_pb2.Parallelism(dp=0, pp=0))
     message.time_limit.SetInParent()
-    with pytest.raises(InputError) as caught:
-        spec_from_proto(message)
-    fields = {field for field, _ in caught.value.problems}
-    assert fields == {"parallelism.dp", "parallelism.pp", "time_limit"}
+    message.constraints.max_zones = -1
+    told = problems(spec_from_proto, message)
+    wrong = ["constraints.max_zones", "parallelism.dp", "parallelism.pp", "time_limit"]
+    assert sorted(told) == wrong
+    assert told["constraints.max_zones"].startswith("must be at least 1")
 
 
 def test_numbers_of_a_newer_caller_are_refused() -> None:
     message = spec_to_proto(spec("a"))
     message.objective = placement_pb2.Objective.ValueType(77)
     message.collectives["dp"] = job_pb2.Collective.ValueType(77)
-    with pytest.raises(InputError) as caught:
-        spec_from_proto(message)
-    assert {field for field, _ in caught.value.problems} == {"objective", "collectives.dp"}
+    assert problems(spec_from_proto, message).keys() == {"objective", "collectives.dp"}
 
 
 def test_jobs_alike_but_for_their_names_share_what_they_say() -> None:
@@ -111,41 +119,38 @@ def test_every_word_of_the_job_file_has_its_number() -> None:
         assert {prefix + word.value.upper() for word in words} == set(wire.keys()[1:])
 
 
-@pytest.mark.parametrize("kept", [0, 1, 8])
-def test_what_is_remembered_and_what_is_not_read_the_same(kept: int) -> None:
-    reader = SpecReader(kept, most_bytes=1_000)
-    labels = tuple((f"key-{n:02}", "x" * 200) for n in range(40))
-    jobs = [JobSpec(name, request(dp=4), labels=labels) for name in ("a", "b")]
-    jobs += [JobSpec("c", request(dp=dp)) for dp in (1, 2, 1, 2)]
-    assert [reader.read(spec_to_proto(job)) for job in jobs] == jobs
+def test_what_is_remembered_and_what_is_not_read_the_same() -> None:
+    for kept in [0, 1, 8]:
+        reader = SpecReader(kept, most_bytes=1_000)
+        labels = tuple((f"key-{n:02}", "x" * 200) for n in range(40))
+        jobs = [JobSpec(name, request(dp=4), labels=labels) for name in ("a", "b")]
+        jobs += [JobSpec("c", request(dp=dp)) for dp in (1, 2, 1, 2)]
+        assert [reader.read(spec_to_proto(job)) for job in jobs] == jobs
 
 
 def test_a_wrong_specification_is_refused_as_often_as_it_comes() -> None:
     reader, message = SpecReader(), spec_to_proto(spec("a", 4))
     message.parallelism.dp = 0
     for _ in range(2):
-        with pytest.raises(InputError, match=r"parallelism\.dp"):
-            reader.read(message)
+        assert problems(reader.read, message).keys() == {"parallelism.dp"}
     assert message.name == "a"
 
 
 FABRIC = fabric()
-ANSWERS: list[tuple[Answer, placement_pb2.Outcome.ValueType]] = [
-    (on(FABRIC, gang(2), 0, 1, spares=[2]), placement_pb2.OUTCOME_PLACED),
-    (Insufficient(4, 3, (("z0", 3),), "needs 4"), placement_pb2.OUTCOME_INSUFFICIENT),
-    (Infeasible("too large"), placement_pb2.OUTCOME_INFEASIBLE),
-    (Undecided("gave up"), placement_pb2.OUTCOME_UNDECIDED),
-]
 
 
-@pytest.mark.parametrize(("answer", "outcome"), ANSWERS)
-def test_each_of_the_four_answers_has_its_outcome(
-    answer: Answer, outcome: placement_pb2.Outcome.ValueType
-) -> None:
-    message = answer_to_proto(FABRIC, request(), answer)
-    assert message.outcome == outcome
-    assert message.HasField("placement") == (outcome == placement_pb2.OUTCOME_PLACED)
-    assert bool(message.reason) == (outcome != placement_pb2.OUTCOME_PLACED)
+def test_each_of_the_four_answers_has_its_outcome() -> None:
+    answers: list[tuple[Answer, placement_pb2.Outcome.ValueType]] = [
+        (on(FABRIC, gang(2), 0, 1, spares=[2]), placement_pb2.OUTCOME_PLACED),
+        (Insufficient(4, 3, (("z0", 3),), "needs 4"), placement_pb2.OUTCOME_INSUFFICIENT),
+        (Infeasible("too large"), placement_pb2.OUTCOME_INFEASIBLE),
+        (Undecided("gave up"), placement_pb2.OUTCOME_UNDECIDED),
+    ]
+    for answer, outcome in answers:
+        message = answer_to_proto(FABRIC, request(), answer)
+        assert message.outcome == outcome
+        assert message.HasField("placement") == (outcome == placement_pb2.OUTCOME_PLACED)
+        assert bool(message.reason) == (outcome != placement_pb2.OUTCOME_PLACED)
 
 
 def test_a_placement_names_its_hosts_in_block_order() -> None:
@@ -155,22 +160,13 @@ def test_a_placement_names_its_hosts_in_block_order() -> None:
     assert [(c.tier, c.bytes_per_step) for c in placement.cuts] == [("zone", 160), ("rack", 160)]
 
 
-def test_a_negative_number_of_zones_is_refused() -> None:
-    message = spec_to_proto(spec("a", 4))
-    message.constraints.max_zones = -1
-    with pytest.raises(InputError, match=r"constraints\.max_zones: must be at least 1"):
-        spec_from_proto(message)
-
-
 def test_durations_are_whole_seconds_under_the_name_of_their_field() -> None:
     message = spec_to_proto(spec("a"))
     message.time_limit.FromMilliseconds(1_500)
     message.checkpoint.interval.FromNanoseconds(1)
-    with pytest.raises(InputError) as caught:
-        spec_from_proto(message)
-    problems = dict(caught.value.problems)
-    assert problems.keys() == {"checkpoint.interval", "time_limit"}
-    assert "must be a whole number" in problems["time_limit"]
+    told = problems(spec_from_proto, message)
+    assert told.keys() == {"checkpoint.interval", "time_limit"}
+    assert "must be a whole number" in told["time_limit"]
     message.time_limit.FromSeconds(90)
     message.checkpoint.interval.FromSeconds(600)
     found = spec_from_proto(message)
@@ -197,23 +193,12 @@ EVERYTHING = training(
     logit_bytes=4,
 )
 EXPERTS = JobSpec(
-    "moe",
-    request(tp=2, cp=2, ep=4, dp=4, model=DEEPSEEK_V3, batch=Batch(64), training=EVERYTHING),
+    "moe", request(tp=2, cp=2, ep=4, dp=4, model=DEEPSEEK_V3, batch=Batch(64), training=EVERYTHING)
 )
 
 
-def refusal(**sections: Any) -> dict[str, str]:
-    with pytest.raises(InputError) as caught:
-        job_from_mapping({"parallelism": {"dp": 4}, **sections})
-    return dict(caught.value.problems)
-
-
-def test_every_key_differs_from_its_default_here() -> None:
-    fields = Training.__dataclass_fields__
-    assert job_to_mapping(EXPERTS)["training"].keys() == fields.keys()
-
-
-def test_defaults_are_not_printed() -> None:
+def test_what_differs_from_its_default_is_printed_alone() -> None:
+    assert job_to_mapping(EXPERTS)["training"].keys() == Training.__dataclass_fields__.keys()
     plain = JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4)))
     mapping = job_to_mapping(plain)
     assert "training" not in mapping
@@ -235,27 +220,19 @@ def test_a_log_of_before_reads_as_llama_3() -> None:
     assert event.spec.request.model == LLAMA3
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "value", "says"),
-    [
+def test_faults_name_their_key() -> None:
+    whole = job_to_mapping(JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4))))
+    for section, key, value, says in [
         ("training", "data_paralel", "fsdp", "did you mean data_parallel?"),
         ("training", "recompute", "yes", "must be 'selective', 'none' or 'full'"),
         ("training", "shard_group", -1, "must not be negative"),
+        ("training", "shard_group", 3, "3 does not divide dp 4"),
         ("training", "gradient_dtype", "fp8", "must be one of bf16, fp16, fp32"),
         ("training", "dispatch_dtype", "int8", "must be one of bf16, fp16, fp32, fp8"),
         ("model", "expert", 8, "did you mean experts?"),
-    ],
-)
-def test_faults_name_their_key(section: str, key: str, value: object, says: str) -> None:
-    whole = job_to_mapping(JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4))))
-    found = refusal(**{**whole, section: {**whole.get(section, {}), key: value}})
-    assert says in found[f"{section}.{key}"]
-
-
-def test_what_does_not_suit_the_axes_is_named_too() -> None:
-    whole = job_to_mapping(JobSpec("a", request(dp=4, model=LLAMA3, batch=Batch(4))))
-    found = refusal(**{**whole, "training": {"shard_group": 3}})
-    assert found == {"training.shard_group": "3 does not divide dp 4"}
+    ]:
+        wrong = {**whole, section: {**whole.get(section, {}), key: value}}
+        assert says in problems(job_from_mapping, wrong)[f"{section}.{key}"]
 
 
 def test_the_server_refuses_what_needs_more_memory_than_stated() -> None:
@@ -283,66 +260,45 @@ def elastic(dp: Any, **more: Any) -> dict[str, Any]:
     return {"name": "e", "parallelism": {"tp": 8, "dp": dp}, "traffic": {"dp": 1}, **more}
 
 
-def test_a_range_is_the_most_and_the_least() -> None:
+def test_a_range_is_the_most_and_the_least_unless_they_are_one_size() -> None:
     spec = job_from_mapping(elastic({"min": 2, "max": 8}))
     assert (spec.request.parallelism.dp, spec.min_dp) == (8, 2)
-
-
-def test_a_range_of_one_size_is_no_range() -> None:
     assert job_from_mapping(elastic({"min": 8, "max": 8})) == job_from_mapping(elastic(8))
 
 
-@pytest.mark.parametrize(
-    ("dp", "message"),
-    [
+def test_what_is_no_range() -> None:
+    for dp, message in [
         ({"min": 5, "max": 3}, "min 5 is more than max 3"),
         ({"min": 0, "max": 3}, "must be at least 1, is 0"),
         ({"min": 1}, "must be a whole number or {min: A, max: B}, not {min}"),
         ({}, "not {}"),
-    ],
-)
-def test_what_is_no_range(dp: Any, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        job_from_mapping(elastic(dp))
-    ((field, said),) = caught.value.problems
-    assert field == "parallelism.dp"
-    assert message in said
+    ]:
+        ((field, said),) = problems(job_from_mapping, elastic(dp)).items()
+        assert field == "parallelism.dp"
+        assert message in said
 
 
 def test_a_batch_names_the_sizes_that_would_do(tmp_path: Path) -> None:
-    path = tmp_path / "e.yaml"
-    path.write_text(
-        "parallelism:\n  tp: 8\n  dp: {min: 5, max: 100}\nbatch: {global_sequences: 2048}\n"
-    )
-    with pytest.raises(InputError, match=r"from dp 5 to 100 for: 8, 16, 32, 64") as caught:
-        load_job(str(path))
-    assert f"{path}:4: batch.global_sequences" in str(caught.value)
+    text = "parallelism:\n  tp: 8\n  dp: {min: 5, max: 100}\nbatch: {global_sequences: 2048}\n"
+    told = file_refusal(load_job, tmp_path / "e.yaml", text)
+    assert told.startswith("e.yaml:4: batch.global_sequences")
+    assert "from dp 5 to 100 for: 8, 16, 32, 64" in told
 
 
-class TestPlace:
-    def answer(self, tmp_path: Path, busy: str) -> tuple[int, dict[str, Any]]:
-        files = {
-            "f.yaml": PLACED_ON,
-            "busy": busy,
-            "j.yaml": json.dumps(elastic({"min": 2, "max": 8})),
-        }
-        for name, text in files.items():
-            (tmp_path / name).write_text(text)
-        at = [str(tmp_path / name) for name in ("j.yaml", "f.yaml", "busy")]
-        done = CliRunner().invoke(
-            app,
-            ["place", at[0], "--fabric", at[1], "--busy", at[2], "--spares=0", "--format=json"],
-        )
-        return done.exit_code, json.loads(done.stdout)
-
-    def test_json_has_the_size_and_the_legal_ones(self, tmp_path: Path) -> None:
-        code, answer = self.answer(tmp_path, "z0-h[0-2]\n")
-        assert (code, answer["dp"], len(answer["hosts"])) == (0, 5, 5)
-        assert answer["legal_dp"] == [2, 3, 4, 5, 6, 7, 8]
-
-    def test_the_least_that_does_not_fit_is_insufficient(self, tmp_path: Path) -> None:
-        code, answer = self.answer(tmp_path, "z0-h[0-3]\nz1-h[0-2]\n")
-        assert (code, answer["dp"], answer["needed"]) == (3, 2, 2)
+def test_a_placement_as_json_has_the_size_that_fits_and_the_legal_ones(tmp_path: Path) -> None:
+    job, fabric, busy = (tmp_path / name for name in ("j.yaml", "f.yaml", "busy"))
+    job.write_text(json.dumps(elastic({"min": 2, "max": 8})))
+    fabric.write_text(PLACED_ON)
+    words = ["place", str(job), "--fabric", str(fabric), "--busy", str(busy), "--spares=0"]
+    busy.write_text("z0-h[0-2]\n")
+    done = CliRunner().invoke(app, [*words, "--format=json"])
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, answer["dp"], len(answer["hosts"])) == (0, 5, 5)
+    assert answer["legal_dp"] == [2, 3, 4, 5, 6, 7, 8]
+    busy.write_text("z0-h[0-3]\nz1-h[0-2]\n")  # the least does not fit
+    done = CliRunner().invoke(app, [*words, "--format=json"])
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, answer["dp"], answer["needed"]) == (3, 2, 2)
 
 
 # --- jobs in every form ----------------------------------------------------------

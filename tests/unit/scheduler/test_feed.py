@@ -20,8 +20,9 @@ from scheduler.engine.feed import (
 Watch = AsyncIterator[HostsChange]
 
 
-def change(version: int) -> HostsChange:
-    return HostsChange(version, 0, (), State.empty())
+def publish(feed: Feed, *versions: int) -> None:
+    for version in versions:
+        feed.publish(HostsChange(version, 0, (), State.empty()))
 
 
 async def one_by_one(subscription: Subscription[HostsChange]) -> Watch:
@@ -88,7 +89,7 @@ async def test_turns_that_are_held_begin_late_and_one_by_one() -> None:
 async def test_no_more_watches_are_sent_a_change_at_a_time() -> None:
     feed = Feed(depth=100)
     begun: list[Watch] = [one_by_one(w) for w in watches(feed, AT_A_TIME + 3)]
-    feed.publish(change(1))
+    publish(feed, 1)
     reading = [asyncio.create_task(anext(watch)) for watch in begun]
     await settled()
     assert [task.done() for task in reading] == [True] * AT_A_TIME + [False] * 3
@@ -102,7 +103,7 @@ async def test_no_more_watches_are_sent_a_change_at_a_time() -> None:
 async def test_readers_that_do_not_read_keep_others_waiting_for_a_moment_only() -> None:
     feed = Feed(depth=100)
     begun: list[Watch] = [one_by_one(w) for w in watches(feed, 3 * AT_A_TIME + 1)]
-    feed.publish(change(1))
+    publish(feed, 1)
     async with asyncio.timeout(60):
         found = await asyncio.gather(*(anext(watch) for watch in begun))
     assert [told.version for told in found] == [1] * len(begun)
@@ -111,8 +112,7 @@ async def test_readers_that_do_not_read_keep_others_waiting_for_a_moment_only() 
 async def test_who_is_half_way_to_being_cut_off_waits_for_no_turn() -> None:
     feed = Feed(depth=10)
     begun: list[Watch] = [one_by_one(w) for w in watches(feed, AT_A_TIME + 1)]
-    for version in range(1, 7):
-        feed.publish(change(version))
+    publish(feed, *range(1, 7))
     reading = [asyncio.create_task(anext(watch)) for watch in begun]
     await settled()
     assert [task.result().version for task in reading] == [1] * len(begun)
@@ -122,13 +122,12 @@ async def test_a_watch_is_cut_off_while_it_waits_for_its_turn() -> None:
     feed = Feed(depth=4)
     *others, last = watches(feed, AT_A_TIME + 1)
     begun: list[Watch] = [one_by_one(w) for w in others]
-    feed.publish(change(1))
+    publish(feed, 1)
     for watch in begun:
         await anext(watch)
     waiting = asyncio.create_task(anext(one_by_one(last)))
     await settled()
-    for version in range(2, 10):
-        feed.publish(change(version))
+    publish(feed, *range(2, 10))
     with pytest.raises(FellBehind):
         await waiting
 
@@ -142,8 +141,7 @@ async def read(subscription: Subscription[HostsChange], count: int) -> list[int]
 async def test_a_watch_resumes_out_of_memory_as_far_as_the_ring_goes_back() -> None:
     feed = Feed(depth=2, kept=5)
     feed.restart(10)
-    for version in range(11, 24):
-        feed.publish(change(version))
+    publish(feed, *range(11, 24))
     assert [feed.has(HostsChange, version) for version in (10, 17, 18, 23)] == [0, 0, 1, 1]
     assert await read(feed.subscribe(HostsChange, 18), 5) == [19, 20, 21, 22, 23]
     assert await read(feed.subscribe(HostsChange, 21), 2) == [22, 23]
@@ -153,11 +151,10 @@ async def test_a_watch_resumes_out_of_memory_as_far_as_the_ring_goes_back() -> N
 
 async def test_nothing_before_a_restart_is_read_and_watches_of_then_must_resume() -> None:
     feed = Feed(depth=5)
-    for version in range(1, 4):
-        feed.publish(change(version))
+    publish(feed, *range(1, 4))
     before = feed.subscribe(HostsChange, 1)
     feed.restart(7)
-    feed.publish(change(8))
+    publish(feed, 8)
     with pytest.raises(FellBehind):
         await read(before, 1)
     assert not feed.has(HostsChange, 6)
@@ -167,44 +164,40 @@ async def test_nothing_before_a_restart_is_read_and_watches_of_then_must_resume(
 async def test_changes_that_a_watch_had_out_of_the_log_do_not_come_again() -> None:
     feed = Feed(depth=5)
     subscription = feed.subscribe(HostsChange, 2)
-    for version in range(1, 4):
-        feed.publish(change(version))
+    publish(feed, *range(1, 4))
     assert await read(subscription, 1) == [3]
 
 
 async def test_a_watch_that_resumes_may_be_further_behind_than_one_that_has_caught_up() -> None:
     feed = Feed(depth=2, kept=100)
-    for version in range(1, 51):
-        feed.publish(change(version))
+    publish(feed, *range(1, 51))
     subscription = feed.subscribe(HostsChange, 0)
     assert (subscription.pending, subscription.lag, feed.lag) == (50, 0, 0)
-    feed.publish(change(51))
+    publish(feed, 51)
     assert await read(subscription, 51) == list(range(1, 52))
-    for version in range(52, 56):
-        feed.publish(change(version))
+    publish(feed, *range(52, 56))
     with pytest.raises(FellBehind):
         await read(subscription, 3)
 
 
 async def test_a_watch_that_resumes_more_slowly_than_memory_forgets_is_cut_off() -> None:
     feed = Feed(depth=2, kept=5)
-    for version in range(1, 6):
-        feed.publish(change(version))
+    publish(feed, *range(1, 6))
     subscription = feed.subscribe(HostsChange, 0)
-    feed.publish(change(6))
+    publish(feed, 6)
     with pytest.raises(FellBehind):
         await read(subscription, 1)
 
 
 async def test_watches_that_resume_leave_turns_to_the_others() -> None:
     feed = Feed(depth=100)
-    feed.publish(change(1))
+    publish(feed, 1)
     resuming: list[Watch] = [
         one_by_one(feed.subscribe(HostsChange, 0)) for _ in range(RESUMING_AT_A_TIME + 3)
     ]
     reading = [asyncio.create_task(anext(watch)) for watch in resuming]
     live: Watch = one_by_one(feed.subscribe(HostsChange, 1))
-    feed.publish(change(2))
+    publish(feed, 2)
     hearing = asyncio.create_task(anext(live))
     await settled()
     assert [task.done() for task in reading] == [True] * RESUMING_AT_A_TIME + [False] * 3
@@ -216,7 +209,6 @@ async def test_watches_that_resume_leave_turns_to_the_others() -> None:
 async def test_a_watch_takes_all_that_has_gathered_up_to_so_many_at_a_time() -> None:
     feed = Feed(depth=10)
     batches = aiter(feed.subscribe(HostsChange, 0, most=3))
-    for version in range(1, 6):
-        feed.publish(change(version))
+    publish(feed, *range(1, 6))
     taken = [[each.version for each in await anext(batches)] for _ in range(2)]
     assert taken == [[1, 2, 3], [4, 5]]

@@ -21,14 +21,14 @@ class _Context:
         raise self.ends
 
 
-@pytest.mark.parametrize("ends", [grpc.aio.AbortError(), grpc.aio.InternalError("caller is gone")])
-async def test_a_call_is_ended_once_however_many_layers_look_at_it(ends: Exception) -> None:
-    context: Any = _Context(ends)
-    with pytest.raises(type(ends)) as raised:
-        async with error_boundary(context), error_boundary(context), error_boundary(context):
-            raise not_found("job", "a")
-    assert raised.value is ends
-    assert context.aborts == 1
+async def test_a_call_is_ended_once_however_many_layers_look_at_it() -> None:
+    for ends in [grpc.aio.AbortError(), grpc.aio.InternalError("caller is gone")]:
+        context: Any = _Context(ends)
+        with pytest.raises(type(ends)) as raised:
+            async with error_boundary(context), error_boundary(context), error_boundary(context):
+                raise not_found("job", "a")
+        assert raised.value is ends
+        assert context.aborts == 1
 
 
 async def test_what_goes_well_ends_nothing() -> None:
@@ -46,17 +46,17 @@ def test_every_reason_is_one_of_some_method_and_no_other_is_named() -> None:
 # --- handlers with something around their function -----------------------------------
 
 
-@pytest.mark.parametrize("kind", ["unary_unary", "unary_stream", "stream_unary", "stream_stream"])
-def test_a_handler_of_any_kind_keeps_all_but_its_function(kind: str) -> None:
+def test_a_handler_of_any_kind_keeps_all_but_its_function() -> None:
     def around(inner: Any) -> Any:
         return lambda request, context: f"<{inner(request, context)}>"
 
-    handler = getattr(grpc, f"{kind}_rpc_method_handler")(lambda request, _: request, len, str)
-    made = wrapped(wrapped(handler, around), around)
-    assert getattr(made, kind)("x", None) == "<<x>>"
-    assert made.request_deserializer("four") == 4
-    assert made.response_serializer(5) == "5"
-    assert (made.request_streaming, made.response_streaming) == (
-        handler.request_streaming,
-        handler.response_streaming,
-    )
+    for kind in ("unary_unary", "unary_stream", "stream_unary", "stream_stream"):
+        handler = getattr(grpc, f"{kind}_rpc_method_handler")(lambda request, _: request, len, str)
+        made = wrapped(wrapped(handler, around), around)
+        assert getattr(made, kind)("x", None) == "<<x>>"
+        assert made.request_deserializer("four") == 4
+        assert made.response_serializer(5) == "5"
+        assert (made.request_streaming, made.response_streaming) == (
+            handler.request_streaming,
+            handler.response_streaming,
+        )

@@ -33,10 +33,7 @@ from scheduler.core.model.events import (
 from scheduler.core.model.index import Index
 from scheduler.core.model.job import Attempt, HostNames
 from scheduler.core.model.job_array import JobArray
-from scheduler.core.model.lifecycle import (
-    HostMove,
-    Mover,
-)
+from scheduler.core.model.lifecycle import HostMove, Mover
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.eventlog import codec, snapshots
 from scheduler.eventlog.ended_jobs import job_of
@@ -56,14 +53,11 @@ EVENT_BY_NAME = {kind.__name__: kind for kind in get_args(Event)}
 ROWS = (STORED / "events.tsv").read_text(encoding="utf-8").splitlines()
 
 
-def test_an_event_that_was_written_once_is_read() -> None:
+def test_every_event_that_was_written_once_is_read() -> None:
     for row in ROWS:
         with case(row=row):
             event = codec.decode(*row.split("\t"))
             assert codec.decode(*codec.encode(event)) == event
-
-
-def test_every_event_has_a_row() -> None:
     missing = set(get_args(Event)) - {EVENT_BY_NAME[row.split("\t")[0]] for row in ROWS}
     assert not missing, WRITE
 
@@ -84,9 +78,8 @@ def test_every_event_with_the_id_of_a_request_is_remembered_under_it() -> None:
     assert set(get_args(RequestEvent)) == with_id
 
 
-@pytest.mark.parametrize(
-    ("type_name", "body", "message"),
-    [
+def test_a_record_that_is_no_event_is_refused() -> None:
+    for type_name, body, message in [
         ("JobEnded", "{", "JobEnded: Input data was truncated"),
         (
             "JobEnded",
@@ -98,11 +91,9 @@ def test_every_event_with_the_id_of_a_request_is_remembered_under_it() -> None:
             '{"time_ns": "1", "name": "a", "reason": ""}',
             r"JobRequeued: Expected `int`, got `str` - at `\$.time_ns`",
         ),
-    ],
-)
-def test_a_record_that_is_no_event_is_refused(type_name: str, body: str, message: str) -> None:
-    with pytest.raises(codec.UndecodableEvent, match=message):
-        codec.decode(type_name, body)
+    ]:
+        with case(body=body), pytest.raises(codec.UndecodableEvent, match=message):
+            codec.decode(type_name, body)
 
 
 def test_the_codec_is_light_enough_for_the_simulator() -> None:
@@ -198,9 +189,8 @@ def changed(old: bytes, new: bytes) -> bytes:
     return zlib.compress(text.replace(old, new))
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
+def test_what_is_no_snapshot_is_refused() -> None:
+    for body, message in [
         (b"junk", "incorrect header"),
         (encode(a_life(), 0)[:-1], "incomplete"),
         (changed(b"muster snap", b"hamster nap"), "is 'hamster napshot 1'"),
@@ -209,11 +199,9 @@ def changed(old: bytes, new: bytes) -> bytes:
         (changed(b"gpus_per_host", b"gpus_per_toast"), "gpus_per_toast"),
         (changed(b"fabric\t\t", b"fabric\t\t" + b"[" * 100_000), "Expected `object | null`"),
         (zlib.compress(b""), "not enough values"),
-    ],
-)
-def test_what_is_no_snapshot_is_refused(body: bytes, message: str) -> None:
-    with pytest.raises(BadSnapshot, match=message):
-        decode(body)
+    ]:
+        with case(message=message), pytest.raises(BadSnapshot, match=message):
+            decode(body)
 
 
 def test_every_field_of_the_state_is_written() -> None:
