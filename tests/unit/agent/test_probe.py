@@ -126,13 +126,10 @@ class ProbedHost:
         return readings.findings
 
 
-def test_a_host_without_anything_is_well(tmp_path: Path) -> None:
+def test_what_is_read_is_said_in_words(tmp_path: Path) -> None:
     host = ProbedHost(tmp_path, gpus=8)
     assert host.probe() == host.probe() == []
     assert host.text == "no NVIDIA GPU"
-
-
-def test_what_is_read_is_said_in_words(tmp_path: Path) -> None:
     host = ProbedHost(tmp_path, FakeNvml(well(0), well(1, NumFans=1, FanSpeed_v2=30)), gpus=2)
     add_gpu(host.sys, 1)
     add_gpu(host.sys, 2)

@@ -44,9 +44,7 @@ async def test_a_host_is_probed_at_once_then_now_and_then_and_after_each_job(
     await prober.probe()
     assert not prober.begins(700.0, is_idle=False)
     assert prober.begins(701.0, is_idle=True)
-
-
-def test_a_host_is_not_probed_unless_the_server_says_so(tmp_path: Path) -> None:
+    # Where the server does not say so, none is.
     assert not HostProber(tmp_path / "memory").begins(0.0, is_idle=True)
     assert not made(tmp_path, SAYS, every_s=0).begins(0.0, is_idle=True)
 

@@ -53,7 +53,7 @@ def test_a_checkpoint_has_its_name_once_it_is_complete(be: Be, root: Path) -> No
     assert progress.resume(root) == Checkpoint(20, folder.with_suffix(""))
 
 
-def test_the_next_attempt_resumes_from_the_newest(be: Be, root: Path) -> None:
+def test_the_next_attempt_resumes_from_the_newest_or_as_muster_says(be: Be, root: Path) -> None:
     be(1)
     assert progress.resume(root) is None
     save(root, 20)
@@ -62,9 +62,6 @@ def test_the_next_attempt_resumes_from_the_newest(be: Be, root: Path) -> None:
     assert progress.resume(root) == Checkpoint(40, path)
     be(2, "another")
     assert progress.resume(root) is None
-
-
-def test_muster_says_what_to_resume_from(be: Be, root: Path) -> None:
     be(2, CHECKPOINT="/c/step-7", CHECKPOINT_STEP=7)
     assert progress.resume(root) == Checkpoint(7, Path("/c/step-7"))
 

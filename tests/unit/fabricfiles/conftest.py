@@ -1,6 +1,7 @@
 """Reading a file given as text; what comes out, tersely."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,7 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
 @pytest.fixture
 def refused(read: Read) -> Refused:
     """The message with which a text is refused."""
-
-    def told(text: str, form: str, overlay: str = "", **choices: object) -> str:
-        return refusal(read, text, form, overlay, **choices)
-
-    return told
+    return partial(refusal, read)
 
 
 def tree(found: Fabric) -> dict[str, str]:

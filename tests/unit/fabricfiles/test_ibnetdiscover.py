@@ -88,9 +88,6 @@ def test_bandwidths_come_from_adapters_and_cables(read: Read) -> None:
     assert found.tiers[0].uplink_bytes_per_s.tolist() == pytest.approx([gbyte] * 2)
     found = read(str(rails(uplinks=5)), "ibnetdiscover").fabric  # adapters send no more than this
     assert found.tiers[1].uplink_bytes_per_s.tolist() == [3 * 2 * gbyte] * 4
-
-
-def test_speeds(read: Read) -> None:
     speeds = {"4xHDR": 200, "2xHDR": 100, "4xFDR10": 40, "4xXDR": 800, "4xFDR": 56}
     for speed, gbps in speeds.items():
         text = str(rails()).replace("4xNDR", speed)

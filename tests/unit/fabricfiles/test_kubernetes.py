@@ -96,14 +96,13 @@ def gpu_nodes(**gpus: str | None) -> str:
     return json.dumps({"kind": "List", "items": items}, indent=1)
 
 
-def test_gpus_are_what_the_device_plugin_offers(read: Read) -> None:
+def test_gpus_are_what_plugins_offer_and_nodes_that_differ_are_named(
+    read: Read, refused: Refused
+) -> None:
     built = read(gpu_nodes(a="4", b="4", login=None), "kubernetes")
     assert tree(built.fabric) == {"a": "z0", "b": "z1"}
     assert set(built.fabric.by_host.gpus) == {4}
     assert "left out: login, without a GPU" in built.notes
-
-
-def test_nodes_that_differ_in_gpus_are_named(read: Read, refused: Refused) -> None:
     text = gpu_nodes(a="4", b="4", c="8", d="8")
     said = refused(text, "kubernetes")
     assert "nodes differ in GPUs: 4 on a, b; 8 on c, d; keep one kind with --hosts" in said

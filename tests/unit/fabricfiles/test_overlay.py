@@ -35,7 +35,7 @@ def test_a_tier_that_no_block_file_holds(read: Read) -> None:
     assert built.notes == (f"assumed: {nvlink}; an overlay says otherwise",)
 
 
-def test_an_overlay_may_say_little(read: Read) -> None:
+def test_an_overlay_may_say_little_or_name_the_gpu(read: Read, refused: Refused) -> None:
     built = read(BLOCKS, "slurm", "nic_gbps: 100\n")
     assert built.fabric.nic_gbps == 100
     assert built.fabric.name == "file"
@@ -54,9 +54,6 @@ def test_an_overlay_says_how_far_tiers_are_apart(read: Read, refused: Refused) -
     assert found.latency_s == 4e-6
     wrong = far.replace("km: 2", "km: 0")
     assert "7: tiers.0.km: must be a positive number" in refused(BLOCKS, "slurm-block", wrong)
-
-
-def test_an_overlay_names_the_gpu(read: Read, refused: Refused) -> None:
     found = read(BLOCKS, "slurm", "gpu: gb200\n").fabric
     assert [gpu.name for gpu in found.by_host.kinds] == ["GB200"]
     assert not found.by_host.is_kind_assumed
@@ -89,12 +86,9 @@ def test_refused(refused: Refused) -> None:
         assert refused(BLOCKS, "slurm-block", OVERLAY.replace(old, new, 1)).startswith(says)
 
 
-def test_hosts_by_pattern(read: Read, refused: Refused) -> None:
+def test_hosts_by_pattern_and_tiers_outside_those_of_the_file(read: Read, refused: Refused) -> None:
     assert read(BLOCKS, "slurm", hosts="n[0-2]").fabric.hosts == ("n0", "n1", "n2")
     assert refused(BLOCKS, "slurm", hosts="x") == "file: has no host with a place in the topology"
-
-
-def test_holds_stands_outside_the_tiers_of_the_file(refused: Refused) -> None:
     tiers = "tiers: [{name: a}, {name: b, domains: {x: {holds: b0}}}, {name: host}]\n"
     told = refused(BLOCKS, "slurm-block", tiers)
     assert told == "overlay.yaml:1: tiers.1.domains: `holds` is for tiers outside those of the file"

@@ -165,7 +165,9 @@ def test_blocks_as_scontrol_prints_them(read: Read) -> None:
     assert found.has_scale_up_tier
 
 
-def test_blocks_are_what_one_nvlink_joins(read: Read) -> None:
+def test_blocks_are_what_one_nvlink_joins_and_trees_join_none_by_themselves(
+    read: Read,
+) -> None:
     found = read(BLOCKS, "slurm").fabric
     assert found.scale_up_by_host.tolist() == [0] * 4 + [4] * 5
     assert set(found.by_host.scale_up_gbps) == {7_200.0}
@@ -174,9 +176,6 @@ def test_blocks_are_what_one_nvlink_joins(read: Read) -> None:
     assert set(slower.by_host.scale_up_gbps) == {3_600.0}
     apart = read(BLOCKS, "slurm", tiers % "null").fabric
     assert not apart.has_scale_up_tier
-
-
-def test_a_tree_has_no_nvlink_unless_an_overlay_says_so(read: Read) -> None:
     rows = "SwitchName=r1 Nodes=a,b\nSwitchName=r2 Nodes=c\n"
     assert not read(rows, "slurm").fabric.has_scale_up_tier
     tier = "{name: rack, domains: {r1: {scale_up: {gbps_per_gpu: 7200}}}}"

@@ -50,13 +50,13 @@ class CopyWorld(World):
         await self.give(*(ReportHost(host, "agent-lost") for host in hosts))
         await self.stopped(*(host for host in before if host not in hosts), key=key)
 
-    async def prepares(self, **copies: Copies) -> list[Any]:
-        """All hosts are ready, and some of them say what they have; what they are launched with."""
+    async def prepares(self, *hosts: str, held: Copies | None = None) -> list[Any]:
+        """All hosts are ready, of which these say what they have. What they are launched with."""
         self.words()
-        for host, held in copies.items():
+        for host in hosts:
             ready = agent_pb2.Prepared(key=self.key(), address=f"ip-{host}")
-            ready.held.CopyFrom(self.held(host.replace("_", "-"), held))
-            self.say(host.replace("_", "-"), prepared=ready)
+            ready.held.CopyFrom(self.held(host, held or {}))
+            self.say(host, prepared=ready)
         await self.prepared()
         return [word for _, word in self.words("launch")]
 
@@ -85,9 +85,8 @@ async def begun(world: CopyWorld) -> CopyWorld:
 async def test_agents_are_told_what_copies_may_take_and_whom_they_go_to(world: CopyWorld) -> None:
     sent = world.sessions.sent
     terms = [m.prepare.copies for _, m in sent if m.WhichOneof("message") == "prepare"]
-    assert {(t.most_bytes, t.interval.seconds, len(t.secret)) for t in terms} == {
-        (2 * 10**9, 60, 32)
-    }
+    told = {(t.most_bytes, t.interval.seconds, len(t.secret)) for t in terms}
+    assert told == {(2 * 10**9, 60, 32)}
     assert len({t.secret for t in terms}) == 1
     assert not any(t.wanted for t in terms)
     hosts, launches = world.hosts(), dict(world.words("launch"))
@@ -143,19 +142,18 @@ async def test_a_swap_fetches_what_was_lost_and_all_go_on_from_memory(world: Cop
     assert source.address == f"ip-{before[holder]}:9"
     assert (source.copy.attempt, source.copy.step) == (1, 20)
     assert list(source.copy.ranks) == world.ranks(1)
-    fetched = {joined.replace("-", "_"): {(1, 20): world.ranks(1)}}
-    launched = await world.prepares(**fetched)
+    launched = await world.prepares(joined, held={(1, 20): world.ranks(1)})
     assert {(word.copy_attempt, word.copy_step) for word in launched} == {(1, 20)}
     assert {(word.checkpoint, word.checkpoint_step) for word in launched} == {("/c/10", 10)}
 
 
 @pytest.mark.parametrize(
-    ("saved_at", "is_peer_gone", "fetched", "wanted"),
-    [(10, False, {}, True), (10, True, None, False), (25, False, None, False)],
+    ("saved_at", "is_peer_gone", "says_none", "wanted"),
+    [(10, False, True, True), (10, True, False, False), (25, False, False, False)],
     ids=["it could not be fetched", "the peer is gone too", "the checkpoint is newer"],
 )
 async def test_without_all_copies_or_with_a_newer_checkpoint_all_go_back_to_storage(
-    world: CopyWorld, saved_at: int, is_peer_gone: bool, fetched: Copies | None, wanted: bool
+    world: CopyWorld, saved_at: int, is_peer_gone: bool, says_none: bool, wanted: bool
 ) -> None:
     await begun(world)
     await world.copied(20)
@@ -165,8 +163,7 @@ async def test_without_all_copies_or_with_a_newer_checkpoint_all_go_back_to_stor
     lost = world.hosts()[1], *([world.hosts()[holder]] if is_peer_gone else [])
     await world.fails(*lost)
     assert any(word.copies.wanted for _, word in world.words("prepare")) == wanted
-    held = {} if fetched is None else {world.hosts()[1].replace("-", "_"): fetched}
-    launched = await world.prepares(**held)
+    launched = await world.prepares(*world.hosts()[1 : 2 if says_none else 1])
     assert {(word.copy_attempt, word.copy_step) for word in launched} == {(0, 0)}
     assert {word.checkpoint_step for word in launched} == {saved_at}
 
@@ -189,9 +186,8 @@ async def test_a_rank_that_fails_costs_what_followed_the_last_renewal_and_the_en
     key, hosts = world.key(), world.hosts()
     await world.give(cancel("a"))
     await world.stopped(*hosts, key=key)
-    assert [host for host, word in world.words("drop_copies") if word.job_uid == "uid-a"] == [
-        *hosts
-    ]
+    dropped = [(host, word.job_uid) for host, word in world.words("drop_copies")]
+    assert [host for host, uid in dropped if uid == "uid-a"] == list(hosts)
 
 
 async def test_a_host_that_comes_back_drops_copies_of_a_job_that_goes_on_without_it(

@@ -1,4 +1,5 @@
-"""Pods of agents on a Kubernetes that is two tables: what is asked for, and when."""
+"""Pods of agents on a Kubernetes that is two tables: what is asked for, and when; and which labels
+of hosts it comes to what other pods demand of nodes."""
 
 import asyncio
 from dataclasses import replace
@@ -18,6 +19,7 @@ from scheduler.launch.gangs.reports import AGENT_LOST
 from scheduler.launch.keys import HoldingScope, KubernetesKeys
 from scheduler.launch.kubernetes.agents import KubernetesAgents, NodeView
 from scheduler.launch.kubernetes.api import ApiFailed, KubernetesApi, configuration
+from scheduler.launch.kubernetes.demands import labels_for, node_marks, pod_demands
 from scheduler.launch.kubernetes.flapping import FALL_S, STEADY_S, FlappingNodes
 from scheduler.launch.kubernetes.pods import (
     PodOwner,
@@ -32,7 +34,7 @@ from scheduler.launch.kubernetes.pods import (
     view_of,
 )
 from scheduler.observe.supervision import Heartbeats
-from tests.refusals import file_refusal
+from tests.refusals import file_refusal, refusal
 
 KEYS = KubernetesKeys(namespace="ns", image="train:1")
 POD = PodSettings(KEYS, {}, "m:7444", gpus=8)
@@ -283,8 +285,8 @@ def test_a_container_of_pods_is_of_the_images_and_mounts_of_the_site(
     keys = KEYS.model_copy(update={"images": ("example.org/train",)})
     settings = replace(POD, keys=keys, template=template)
     container = ContainerSpec(image, (mount,))
-    refusal = container_refusal(settings, container)
-    assert (answer in refusal) if answer else not refusal
+    told = container_refusal(settings, container)
+    assert (answer in told) if answer else not told
     if answer:
         return
     owner = replace(OWNER, container=container)
@@ -306,9 +308,8 @@ async def test_ranks_that_still_save_keep_their_pod(agents: Kept) -> None:
 
 
 async def test_pods_are_not_made_where_the_node_takes_none(whole: Kept) -> None:
-    for host, standing in zip(
-        HOSTS, (NodeState.UP, NodeState.CORDON, NodeState.SILENT, NodeState.DOWN), strict=True
-    ):
+    standings = (NodeState.UP, NodeState.CORDON, NodeState.SILENT, NodeState.DOWN)
+    for host, standing in zip(HOSTS, standings, strict=True):
         whole.nodes.by_name[host] = NodeView(standing, "", True)
     await whole.settle()
     assert [body["spec"]["nodeName"] for body in whole.fake.bodies] == ["n1"]
@@ -396,7 +397,7 @@ async def test_nothing_is_decided_on_what_is_old(agents: Kept) -> None:
 # --- nodes ------------------------------------------------------------------------------------
 
 
-def standings(agents: Kept, evicted: frozenset[str] = frozenset()) -> dict[str, Any]:
+def standings_of(agents: Kept, evicted: frozenset[str] = frozenset()) -> dict[str, Any]:
     state: Any = agents.state
     return {host: found for host, found, _ in agents._standings(state, evicted)}
 
@@ -407,12 +408,12 @@ async def test_of_a_host_that_is_heard_of_its_node_does_not_say_that_it_is_down(
     agents.nodes.by_name["n1"] = NodeView(NodeState.DOWN, "x", True)
     agents.nodes.by_name["n2"] = NodeView(NodeState.SILENT, "x", True)
     del agents.nodes.by_name["n3"]
-    assert standings(agents) | {"n1": None, "n3": None} == standings(agents)
+    assert standings_of(agents) | {"n1": None, "n3": None} == standings_of(agents)
     agents.now_s = FALL_S
     down, cordon = NodeState.DOWN, NodeState.CORDON
-    assert list(standings(agents).values()) == [down, NodeState.SILENT, down, NodeState.UP]
+    assert list(standings_of(agents).values()) == [down, NodeState.SILENT, down, NodeState.UP]
     agents._sessions.connected = {"n1", "n2", "n3"}
-    evicted = standings(agents, frozenset({"n4"}))
+    evicted = standings_of(agents, frozenset({"n4"}))
     assert list(evicted.values()) == [cordon, None, cordon, NodeState.DRAIN]
 
 
@@ -469,3 +470,64 @@ async def test_calls_and_watches_that_the_api_server_forbids_are_counted(tmp_pat
     finally:
         await api.close()
         await runner.cleanup()
+
+
+# --- what pods demand of nodes ---------------------------------------------------------------
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+LABELLED = {"pool": {"a": 1, "b": 2}}
+
+
+def node(pool: str, *taints: str) -> Any:
+    marks = [{"key": taint, "effect": "NoSchedule"} for taint in taints]
+    labels = {"pool": pool, "os": "linux"}
+    return node_marks({"metadata": {"labels": labels}, "spec": {"taints": marks}})
+
+
+TAINTED = {"n1": node("a", "muster.dev/managed"), "n2": node("b", "dedicated")}
+
+
+def labels_of(spec: dict[str, Any]) -> dict[str, str]:
+    return labels_for(pod_demands(spec), TAINTED, LABELLED, 8, "pod x/p")
+
+
+def required(*expressions: dict[str, Any]) -> dict[str, Any]:
+    terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
+    return {"nodeAffinity": {REQUIRED: terms}}
+
+
+def test_selectors_and_required_affinity_become_labels_of_hosts() -> None:
+    assert labels_of({"nodeSelector": {"pool": "a", "os": "linux"}}) == {"pool": "a"}
+    affinity = required({"key": "pool", "operator": "In", "values": ["a"]})
+    assert labels_of({"affinity": affinity}) == {"pool": "a"}
+    tolerates = [{"key": "dedicated", "operator": "Exists"}]
+    either = required({"key": "pool", "operator": "In", "values": ["a", "b"]})
+    assert labels_of({"affinity": either, "tolerations": tolerates}) == {}
+
+
+def test_what_cannot_be_met_is_refused() -> None:
+    for spec, says in [
+        ({"nodeSelector": {"disk": "ssd"}}, "nodeSelector: no host has disk=ssd in the fabric"),
+        (
+            {"affinity": required({"key": "pool", "operator": "NotIn", "values": ["a"]})},
+            "affinity: only In with one value can be met, not pool NotIn",
+        ),
+        ({}, "tolerations: do not allow for dedicated:NoSchedule of n2"),
+        (
+            {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "4"}}}]},
+            "resources: asks for 4 GPUs; a pod of a gang has a host, with 8",
+        ),
+        ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "muster does not do podAffinity"),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            "muster does not do topologySpreadConstraints",
+        ),
+    ]:
+        assert says in refusal(labels_of, spec)
+
+
+def test_each_host_once_is_what_gangs_have_anyway() -> None:
+    apart = {"podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname"}]}}
+    whole = [{"resources": {"limits": {"nvidia.com/gpu": "8"}}}]
+    spec = {"affinity": apart, "containers": whole, "nodeSelector": {"pool": "a"}}
+    assert labels_of(spec) == {"pool": "a"}

@@ -42,9 +42,7 @@ def test_what_is_said_of_a_node_is_told_once_and_undone_for_its_sake_alone() -> 
         (NodeState.UP, failed("agent-lost: silent"), None),
     ]:
         assert report_of("slurm", "n", standing, "x", host) == command
-
-
-def test_a_node_that_kubernetes_has_cordoned_is_drained_after_that() -> None:
+    # One that Kubernetes has cordoned is drained after that.
     drain = MoveHost("n", HostMove.DRAIN, "kubernetes: x")
     for cordon, command in (("kubernetes: cordoned", drain), ("kubernetes: x", None)):
         assert report_of("kubernetes", "n", NodeState.DRAIN, "x", cordoned(cordon)) == command

@@ -81,14 +81,18 @@ def test_a_row_of_squeue_is_read_whatever_the_name_holds() -> None:
             read_job(row)
 
 
+def put(folder: Path, name: str, script: str) -> None:
+    """Make a program."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
 async def test_a_command_that_fails_says_so_in_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SlurmFailed, match="no-such-program: no such program in PATH"):
         await run_command(["no-such-program"])
-    loud = tmp_path / "salloc"
-    loud.write_text("#!/bin/sh\necho salloc: error: Job submit failed: no partition >&2; exit 1\n")
-    loud.chmod(0o755)
+    put(tmp_path, "salloc", "echo salloc: error: Job submit failed: no partition >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(SlurmFailed, match=r"^salloc: Job submit failed: no partition$"):
         await run_command(["salloc"])
@@ -495,11 +499,7 @@ def test_a_step_in_a_container_has_the_options_of_pyxis() -> None:
 async def test_a_container_is_refused_where_srun_starts_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    srun = tmp_path / "srun"
-    srun.write_text(
-        "#!/bin/sh\necho ' --container-image=[USER@][REGISTRY#]IMAGE [pyxis] the image'\n"
-    )
-    srun.chmod(0o755)
+    put(tmp_path, "srun", "echo ' --container-image=[USER@][REGISTRY#]IMAGE [pyxis] the image'")
     container = ContainerSpec("a")
     assert SlurmAgents(SlurmKeys(), tmp_path / "a").container_refusal(container) is None
     agents = SlurmAgents(SlurmKeys(step=StepScope.ATTEMPT), tmp_path / "a")
@@ -515,9 +515,7 @@ async def test_a_container_is_refused_where_srun_starts_none(
 async def test_agents_of_an_attempt_start_in_its_container_and_know_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    srun = tmp_path / "srun"
-    srun.write_text(f'#!/bin/sh\necho "$MUSTER_CONTAINER" "$@" > {tmp_path}/said\n')
-    srun.chmod(0o755)
+    put(tmp_path, "srun", f'echo "$MUSTER_CONTAINER" "$@" > {tmp_path}/said')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     agents = SlurmAgents(SlurmKeys(step=StepScope.ATTEMPT, server="m:1"), tmp_path / "a")
     container = ContainerSpec("nvcr.io/a:1", ("/d:/d:ro",))
@@ -560,22 +558,22 @@ async def test_the_launcher_goes_on_after_an_error_of_any_kind(
 ) -> None:
     """squeue answers with what nobody foresaw, once."""
 
-    class Odd(FakeSlurm):
-        async def __call__(self, words: Sequence[str]) -> str:
-            await super().__call__(words)
-            if len(self.calls) == 1:
-                raise ZeroDivisionError
-            return ""
+    calls = list[Sequence[str]]()
 
-    slurm = Odd()
-    agents = SlurmAgents(SlurmKeys(), tmp_path / "a", "", SlurmCommands(run=slurm))
+    async def odd(words: Sequence[str]) -> str:
+        calls.append(words)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        return ""
+
+    agents = SlurmAgents(SlurmKeys(), tmp_path / "a", "", SlurmCommands(run=odd))
     state = loaded(fabric(1, 1, 3))
     writer: Any = SimpleNamespace(term=1, state=state, submit=None, now_ns=lambda: 0)
     sessions: Any = SimpleNamespace(connected=set(state.loaded_fabric.hosts), address="h:1")
     agents.start(writer, sessions, frozenset)
     try:
         async with asyncio.timeout(60):
-            while len(slurm.calls) < 2:
+            while len(calls) < 2:
                 await asyncio.sleep(0.02)
     finally:
         await agents.close()

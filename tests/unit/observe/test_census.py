@@ -111,18 +111,15 @@ def test_queues_name_every_tenant_and_the_job_that_waits_longest() -> None:
     assert held == 8 * schedule(state).index.held.bit_count() > 0
 
 
-def test_cuts_are_those_of_the_gangs_that_run() -> None:
+def test_cuts_are_those_of_the_gangs_that_run_the_largest_first() -> None:
+    state = started(loaded(), submit("a", 1), submit("c", 2), submit("b", 2))
+    assert [job.name for job in census.gangs(state)] == ["b", "c", "a"]
     state = started(loaded(fabric(zones=4, racks=1, hosts=2)), submit("a", 8), submit("b", 8))
     found = census.cuts(state)
     a = state.jobs["a"]
     assert found.by_tier == {cut.tier: cut.bytes_per_step for cut in a.present.cuts}
     assert found.lower_bound == a.present.lower_bound > 0
     assert found.by_proof == {CutProof.OPTIMAL: 1, CutProof.BOUNDED: 0, CutProof.NONE: 0}
-
-
-def test_the_largest_gangs_come_first() -> None:
-    state = started(loaded(), submit("a", 1), submit("c", 2), submit("b", 2))
-    assert [job.name for job in census.gangs(state)] == ["b", "c", "a"]
 
 
 def test_gpus_that_are_free_beside_jobs_on_parts_of_hosts_are_told_apart() -> None:
@@ -167,16 +164,13 @@ def test_the_model_step_is_that_of_the_hosts_with_its_interval() -> None:
     assert likely.low_s < likely.seconds == step.seconds < likely.high_s
 
 
-def test_a_gang_is_named_once_it_leaves_the_interval() -> None:
+def test_a_gang_is_named_once_it_leaves_the_interval_and_never_without_a_model() -> None:
     likely = likely_step(STATE, STATE.jobs["a"])
     for share, is_slower in ((1.0, False), (1.1, False), (1.5, True)):
         message = progress_of(share * likely.seconds)
         assert message.slower_than_model is is_slower
         assert ("SLOWER THAN ITS MODEL" in _progress(message)) is is_slower
         assert "in 8 of 10 such runs" in _progress(message)
-
-
-def test_a_job_without_a_model_is_compared_with_nothing() -> None:
     message = progress_of(2.0, running(gang(4)))
     assert not message.HasField("model_step_time")
     assert not message.slower_than_model

@@ -69,16 +69,13 @@ def test_too_few_say_nothing_of_each_other() -> None:
     assert stragglers(gang(4, 2), [Measurement(0, (0,), 1.0), Measurement(0, (1,), 9.0)]) == []
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
+def test_a_file_is_read_and_what_is_wrong_with_one_is_named(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('seconds, step,ranks,kind\n0.5,3,0-2,dp\n\n1e-1,4,"9,1",\n')
     assert load_times(str(path)) == [
         Measurement(3, (0, 1, 2), 0.5, "dp"),
         Measurement(4, (1, 9), 0.1, ""),
     ]
-
-
-def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     for text, words in {
         "step,rank\n": "t.csv:1: seconds: is not a column",
         "step,rank,seconds\n": "holds no time",
@@ -88,4 +85,4 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         "step,rank,seconds\n-1,0,1\n": "t.csv:2: step: must be a whole number",
         "step,rank,seconds\n1,0\n": "t.csv:2: seconds: must be seconds",
     }.items():
-        assert words in file_refusal(load_times, tmp_path / "t.csv", text)
+        assert words in file_refusal(load_times, path, text)

@@ -50,17 +50,16 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return begun
 
 
-def test_one_walk_serves_all_who_ask_on_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_walk_serves_all_who_ask_until_a_change_or_five_seconds_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cache, begun = ReasonCache(), walks(monkeypatch)
+    with pytest.raises(KeyError):
+        cache.explain(QUEUE, "nobody", 0, OPTIONS)
     for name in ("w49", "w3", "a", "w49"):
         assert cache.explain(QUEUE, name, 0, OPTIONS) == explain(QUEUE, name, 0, OPTIONS)
     assert begun == [QUEUE.version]
-
-
-def test_a_change_or_five_seconds_begin_a_new_walk(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, begun = ReasonCache(), walks(monkeypatch)
     later = run(QUEUE, submit("last", 1))
-    cache.explain(QUEUE, "w0", 0, OPTIONS)
     cache.explain(later, "w0", 0, OPTIONS)
     cache.explain(later, "w0", FRESH_NS - 1, OPTIONS)
     cache.explain(later, "w0", FRESH_NS, OPTIONS)
@@ -73,13 +72,6 @@ def test_lists_look_at_the_begin_of_a_queue_alone(monkeypatch: pytest.MonkeyPatc
     far = "stands behind the first 3 of the queue"
     near = explain(QUEUE, "w2", 0, OPTIONS).sentence
     assert said == {"w2": near, "w3": far, "w49": far}
-
-
-def test_an_unknown_job_is_a_key_error_and_spoils_nothing() -> None:
-    cache = ReasonCache()
-    with pytest.raises(KeyError):
-        cache.explain(QUEUE, "nobody", 0, OPTIONS)
-    assert cache.explain(QUEUE, "w1", 0, OPTIONS).needed == 2
 
 
 def test_the_message_and_the_table_say_what_the_reason_says() -> None:
@@ -196,15 +188,13 @@ def test_nobody_waits_for_the_end_of_a_long_forecast(monkeypatch: pytest.MonkeyP
     cache.close()
 
 
-def test_a_closed_cache_begins_no_forecast(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_cache_begins_no_forecast_and_one_stops_when_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(service_forecasts, "WAIT_S", 0.0)
     cache, state = ForecastCache(), run(loaded(), submit("a"))
     cache.close()
     assert cache.of(state, 7, OPTIONS) == Forecast(frozenset(), {}, 7)
-
-
-def test_a_forecast_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_forecasts, "BUDGET_S", 0.0)
-    state = run(loaded(), submit("a"))
     ahead = service_forecasts.bounded_forecast(state, 0, OPTIONS)
     assert (ahead.starts, ahead.until_ns) == ({}, 0)

@@ -45,7 +45,10 @@ def test_a_fault_is_named_with_its_line(path: Path) -> None:
         assert expected in file_refusal(load_auth, path, text)
 
 
-def test_a_file_that_anybody_may_write_is_refused(path: Path) -> None:
+def test_a_folder_and_a_file_that_anybody_may_write_are_no_auth_files(path: Path) -> None:
+    for name, message in ((str(path.parent), "is a directory"), ("", "is not a file name")):
+        assert message in refusal(add_token, name, "ada", Role.ADMIN, "", NOW, None)
+    assert list(path.parent.iterdir()) == []
     path.write_text("{}\n", encoding="utf-8")
     path.chmod(0o666)
     assert "is writable by everybody" in refusal(load_auth, str(path))
@@ -135,12 +138,6 @@ def test_a_token_says_as_whom_ranks_may_run(path: Path) -> None:
     assert "token.run_as: must be names of users" in told
 
 
-def test_a_folder_is_no_auth_file(tmp_path: Path) -> None:
-    for path, message in ((str(tmp_path), "is a directory"), ("", "is not a file name")):
-        assert message in refusal(add_token, path, "ada", Role.ADMIN, "", NOW, None)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_caller_sees_its_tenant_and_those_below_it() -> None:
     known = Tenants((Tenant("a"), Tenant("b", "a"), Tenant("c", "b"), Tenant("ab")))
     middle = Caller("ada", Role.VIEWER, "b")
@@ -169,8 +166,8 @@ def test_an_edited_file_keeps_its_owner_and_mode(path: Path) -> None:
     assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (65_534, 65_534, 0o600)
 
 
-def test_the_last_administrator_is_not_revoked_without_a_word(tmp_path: Path) -> None:
-    file = ["--auth-file", str(tmp_path / "auth.yaml")]
+def test_the_last_administrator_is_not_revoked_without_a_word(path: Path) -> None:
+    file = ["--auth-file", str(path)]
     runner = CliRunner()
     assert runner.invoke(app, ["token", "new", "ada", "--role", "admin", *file]).exit_code == 0
     result = runner.invoke(app, ["token", "revoke", "ada", *file])

@@ -80,11 +80,8 @@ def test_a_leap_of_the_clock_is_not_followed_at_once(
     assert started + 70 * S <= clock.now_ns() <= started + 71 * S
 
 
-def test_the_time_that_a_server_was_down_counts(machine: Machine) -> None:
+def test_the_time_that_a_server_was_down_counts_and_a_leader_is_believed(machine: Machine) -> None:
     assert machine.log_clock(machine.clock_ns - 30 * DAY).now_ns() == machine.clock_ns
-
-
-def test_a_leader_with_another_clock_is_believed(machine: Machine) -> None:
     clock = machine.log_clock()
     clock.advance(machine.clock_ns + HOUR)
     machine.wait(10 * S)
