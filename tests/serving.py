@@ -197,6 +197,17 @@ async def refused(call: Any) -> Error:
     return error_of(caught.value)
 
 
+async def rest(stream: Any) -> tuple[list[Any], Error]:
+    """The messages that a stream still has, and how it ends."""
+    found: list[Any] = []
+    try:
+        async for each in stream:
+            found.append(each)
+    except grpc.aio.AioRpcError as error:
+        return found, error_of(error)
+    raise AssertionError("it ended well")
+
+
 def error_of(error: grpc.aio.AioRpcError) -> Error:
     info, bad = ErrorInfo(), BadRequest()
     status = rpc_status.from_call(error)

@@ -11,9 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from typer.testing import CliRunner, Result
 
-from scheduler.cli.program import app
 from scheduler.core import replay
 from scheduler.core.model.events import Event, FabricLoaded, HostSignalled
 from scheduler.eventlog import snapshots
@@ -27,17 +25,12 @@ from scheduler.eventlog.store import (
 )
 from scheduler.eventlog.store.postgres import PostgresStore, open_postgres
 from tests.build import fabric_spec
+from tests.integration.test_store_commands import store
 from tests.postgres import Cluster
 from tests.serving import create, serving, url
 from tests.waiting import wait_until
 
 LEASE_S = 60.0  # the machine may be slow
-
-
-def store(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["store", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def content(of: str) -> tuple[int, list[Any], list[Any], list[Any]]:

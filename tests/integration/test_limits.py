@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from scheduler.service.rpc.cluster import hosts
 from scheduler.service.rpc.jobs import jobs
 from scheduler.v1 import service_pb2
 from tests.secured import House, callers, replace
-from tests.serving import CANCELLED, RUNNING, create, refused, serving, until_running, url
+from tests.serving import CANCELLED, RUNNING, create, refused, rest, serving, until_running, url
 from tests.waiting import until
 
 Code = grpc.StatusCode
@@ -154,18 +152,11 @@ async def test_a_watch_ends_when_its_caller_moves_to_another_tenant(tmp_path: Pa
         house.write()
         await served.read_again()
         await operator.CreateJob(create("unseen", tenant="vision"))
-        assert {change.job.spec.name for change in await _until_end(watching)} <= {"seen"}
-        assert await watching.code() is Code.PERMISSION_DENIED
+        left, error = await rest(watching)
+        assert {change.job.spec.name for change in left} <= {"seen"}
+        assert error.code is Code.PERMISSION_DENIED
         told = "ada is of tenant default now, not of vision: open the stream again"
-        assert await watching.details() == told
-
-
-async def _until_end(stream: Any) -> list[Any]:
-    seen: list[Any] = []
-    with suppress(grpc.aio.AioRpcError):
-        async for each in stream:
-            seen.append(each)
-    return seen
+        assert error.message == told
 
 
 async def test_what_is_broken_leaves_the_old_one_in_force(
@@ -211,31 +202,19 @@ async def _tenants(stub: Any) -> set[str]:
     return {tenant.name for tenant in answer.tenants}
 
 
-async def test_a_second_signal_ends_a_server_that_drains(tmp_path: Path) -> None:
-    """The first one waits for a watch that does not end; the second waits for nothing."""
-    script = (
-        "import asyncio, scheduler.server.serve as s\n"
-        "async def main():\n"
-        "    signals = s.Signals().listen()\n"
-        "    print('up', flush=True)\n"
-        "    await signals.stop.wait()\n"
-        "    print('draining', flush=True)\n"
-        "    await asyncio.sleep(60)\n"
-        "asyncio.run(main())\n"
-    )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        script,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-        env=os.environ,
-    )
-    assert process.stdout
-    for said in (b"up\n", b"draining\n"):
-        assert await process.stdout.readline() == said
-        process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGTERM
+async def test_a_second_signal_ends_a_server_that_drains() -> None:
+    """The first one waits for watches that do not end; the second does what it does to any."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    signals = serve.Signals().listen()
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(signals.stop.wait(), 60)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # --- work that takes long holds up nobody ------------------------------------------------------

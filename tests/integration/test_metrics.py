@@ -23,7 +23,7 @@ from scheduler.server.metrics.exposition import MetricsEndpoint
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from tests.build import exactly
 from tests.secured import House
-from tests.serving import Served, create, error_of, refused, serving
+from tests.serving import Served, create, refused, rest, serving
 from tests.waiting import until
 
 HERE = MetricsEndpoint("127.0.0.1", 0)
@@ -162,36 +162,10 @@ async def test_every_metric_is_in_the_catalogue_and_is_exposed(tmp_path: Path) -
 
 # --- a client that opens a watch and reads nothing -----------------------------------
 
-DEPTH, JOBS = 20, 60
+DEPTH, JOBS = 20, 61
 BULK = {f"l{number}": "x" * 250 for number in range(60)}  # 15 kB a change
 # No more than this is on its way before the client reads: else windows grow to megabytes.
 NARROW = (("grpc.http2.lookahead_bytes", 65_535), ("grpc.http2.bdp_probe", 0))
-
-
-async def _submit(served: Served) -> float:
-    """Many changes; the most that were ever kept."""
-    most = 0.0
-    for number in range(JOBS):
-        request = create(f"j{number}", 8)
-        request.spec.labels.update(BULK)
-        await served.stub.CreateJob(request)
-        if number % 5 == 0:
-            most = max(most, (await scraped(served))("muster_watch_lag_changes"))
-    return most
-
-
-async def _rest(stream: grpc.aio.UnaryStreamCall) -> list[int]:  # type: ignore[type-arg]
-    """The versions that were on their way, until the stream ends as cut off."""
-    versions: list[int] = []
-
-    async def read() -> None:
-        async for change in stream:
-            versions.append(change.version)
-
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await read()
-    assert error_of(caught.value).reason == "WATCH_BEHIND"
-    return versions
 
 
 async def test_a_client_that_stops_reading_is_cut_off_and_resumes_where_it_was(
@@ -204,11 +178,18 @@ async def test_a_client_that_stops_reading_is_cut_off_and_resumes_where_it_was(
         stub = service_pb2_grpc.SchedulerServiceStub(channel)
         stream = stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0))
         await stream.initial_metadata()
-        most = await _submit(served)
-        assert 0 < most <= DEPTH
-        # It is cut off, and what it did not read is dropped.
-        assert (await scraped(served))("muster_watch_lag_changes") == 0
-        seen = await asyncio.wait_for(_rest(stream), 20)
+        lags = []
+        for number in range(JOBS):
+            request = create(f"j{number}", 8)
+            request.spec.labels.update(BULK)
+            await served.stub.CreateJob(request)
+            if number % 5 == 0:
+                lags.append((await scraped(served))("muster_watch_lag_changes"))
+        assert 0 < max(lags) <= DEPTH
+        assert lags[-1] == 0  # it is cut off, and what it did not read is dropped
+        left, error = await asyncio.wait_for(rest(stream), 20)
+        assert error.reason == "WATCH_BEHIND"
+        seen = [change.version for change in left]
         assert 0 < len(seen) < JOBS
         again = stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=seen[-1]))
         async for change in again:

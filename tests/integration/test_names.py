@@ -101,25 +101,21 @@ async def test_jobs_are_kept_apart_from_those_of_their_own_tenant(tmp_path: Path
 
 
 async def test_without_authentication_a_bare_name_is_of_the_default_tenant(tmp_path: Path) -> None:
-    async with serving(tmp_path, tenants=TENANTS) as served:
-        mine = await served.stub.CreateJob(create("a"))
-        other = await served.stub.CreateJob(create("a", tenant="ads"))
-        for name in ("a", "default/a", path("a")):
-            assert (await served.get(name)).uid == mine.uid
-        assert (await served.get("ads/a")).uid == other.uid
-        stated = await refused(served.stub.CreateJob(create("a", tenant="default")))
-        assert stated.code is grpc.StatusCode.ALREADY_EXISTS
+    """On the wire, and on the command line, which says tenant/name."""
 
-
-async def test_the_command_line_says_tenant_slash_name(tmp_path: Path) -> None:
     async def asked(*words: str) -> Any:
         done = await muster(served, *words, "--format", "json")
         assert done.exit_code == 0, done.output
         return json.loads(done.output)
 
     async with serving(tmp_path, tenants=TENANTS) as served:
-        await served.start("a", 8)
-        await served.stub.CreateJob(create("a", 8, tenant="ads"))
+        first = await served.start("a", 8)
+        second = await served.stub.CreateJob(create("a", 8, tenant="ads"))
+        for name in ("a", "default/a", path("a")):
+            assert (await served.get(name)).uid == first.uid
+        assert (await served.get("ads/a")).uid == second.uid
+        stated = await refused(served.stub.CreateJob(create("a", tenant="default")))
+        assert stated.code is grpc.StatusCode.ALREADY_EXISTS
         mine = await asked("job", "a")
         assert (mine["name"], mine["spec"]["name"], mine["tenant"]) == ("a", "a", "default")
         other = await asked("explain", "ads/a")

@@ -9,12 +9,13 @@ import grpc
 
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_from_mapping
-from scheduler.v1 import link_pb2, service_pb2, window_pb2
+from scheduler.v1 import link_pb2, service_pb2
 from scheduler.wire.specs import spec_to_proto
 from tests.build import fabric_spec
 from tests.commands import muster
+from tests.integration.test_windows import making
 from tests.secured import callers
-from tests.serving import RUNNING, START_NS, Served, messages, refused, serving, until_running
+from tests.serving import RUNNING, Served, messages, refused, serving, until_running
 from tests.waiting import until
 
 
@@ -57,12 +58,8 @@ async def test_links_are_listed_as_they_are(tmp_path: Path) -> None:
 
 
 async def test_a_window_on_a_link_goes_over_the_wire(served: Served) -> None:
-    window = window_pb2.Window(
-        name="w", kind=window_pb2.WINDOW_KIND_MAINTENANCE, links=["z1"], link_share=0.5
-    )
-    window.start_time.FromNanoseconds(START_NS)
-    window.end_time.FromNanoseconds(START_NS + 3_600 * 10**9)
-    made = await served.stub.CreateWindow(service_pb2.CreateWindowRequest(window=window))
+    window = making(start_s=0, hosts=[], links=["z1"], link_share=0.5)
+    made = await served.stub.CreateWindow(window)
     listing = service_pb2.ListLinksRequest()
     answer = await until(
         lambda: served.stub.ListLinks(listing),

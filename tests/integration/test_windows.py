@@ -27,10 +27,11 @@ def at(seconds: float) -> Timestamp:
     return moment
 
 
-def wanted(name: str = "w", start_s: float = 3_600, end_s: float = 7_200) -> window_pb2.Window:
-    return window_pb2.Window(
-        name=name, kind=MAINTENANCE, start_time=at(start_s), end_time=at(end_s), hosts=["z0"]
-    )
+def wanted(
+    name: str = "w", start_s: float = 3_600, end_s: float = 7_200, **more: Any
+) -> window_pb2.Window:
+    given = {"kind": MAINTENANCE, "hosts": ["z0"], **more}
+    return window_pb2.Window(name=name, start_time=at(start_s), end_time=at(end_s), **given)
 
 
 def making(**window: Any) -> service_pb2.CreateWindowRequest:
@@ -45,9 +46,7 @@ async def windows(served: Served) -> list[window_pb2.Window]:
 async def test_what_is_wrong_is_named_by_field(served: Served) -> None:
     cases = {
         "window.end_time": wanted(end_s=0),
-        "window.hosts.0": window_pb2.Window(
-            name="w", kind=MAINTENANCE, start_time=at(0), end_time=at(9), hosts=["z9"]
-        ),
+        "window.hosts.0": wanted(hosts=["z9"]),
         "window.start_time": window_pb2.Window(name="w", kind=MAINTENANCE, end_time=at(9)),
         "window.kind": window_pb2.Window(name="w", start_time=at(0), end_time=at(9)),
     }
@@ -198,13 +197,6 @@ Seen = tuple[int, str, str, str]  # version, window, what happened, state after 
 RESERVATION = window_pb2.WINDOW_KIND_RESERVATION
 
 
-def soon(name: str, start_s: float = 600, **more: Any) -> service_pb2.CreateWindowRequest:
-    given = {"kind": window_pb2.WINDOW_KIND_MAINTENANCE, "hosts": ["z0"], **more}
-    times = {"start_time": at(start_s), "end_time": at(start_s + 0.05)}
-    window = window_pb2.Window(name=name, **times, **given)
-    return service_pb2.CreateWindowRequest(window=window)
-
-
 def _seen(change: service_pb2.WatchWindowsResponse) -> Seen:
     kind = service_pb2.WindowChange.Name(change.change).removeprefix("WINDOW_CHANGE_")
     state = window_pb2.WindowState.Name(change.window.state).removeprefix("WINDOW_STATE_")
@@ -220,7 +212,7 @@ async def _read(stub: Any, count: int, **request: Any) -> list[Seen]:
 async def test_a_filter_lets_a_window_in_and_out_with_a_change(served: Served) -> None:
     stub = served.stub
     for name, reason in (("a", "firmware"), ("b", "cables")):
-        await stub.CreateWindow(soon(name, reason=reason))
+        await stub.CreateWindow(making(name=name, reason=reason))
     changes = [("b", "firmware"), ("a", "cables"), ("a", "fans"), ("b", "firmware again")]
     request = service_pb2.WatchWindowsRequest(filter='reason = "firmware*"', initial_list=True)
     stream = aiter(watching := stub.WatchWindows(request))
@@ -248,11 +240,13 @@ async def test_a_tenant_is_told_of_its_own_windows_alone(tmp_path: Path) -> None
     async with callers(tmp_path, *who, tenants=tenants) as (_, stub, bound):
         live = asyncio.create_task(_read(bound, 4, after_version=2))
         for name, tenant, rack in (("theirs", "vision", "z0-r0"), ("ours", "nlp", "z0-r1")):
-            await stub.CreateWindow(soon(name, kind=RESERVATION, tenant=tenant, hosts=[rack]))
+            await stub.CreateWindow(
+                making(name=name, kind=RESERVATION, tenant=tenant, hosts=[rack])
+            )
         for name, tenant in (("ours", "vision"), ("theirs", "nlp")):
             moved = window_pb2.Window(name=name, tenant=tenant)
             await stub.UpdateWindow(service_pb2.UpdateWindowRequest(window=moved))
-        await stub.CreateWindow(soon("everybodys", hosts=["z1"]))
+        await stub.CreateWindow(making(name="everybodys", hosts=["z1"]))
         seen = await live
         again = await _read(bound, 4, after_version=0)
         whole = await _read(stub, 5, after_version=0)

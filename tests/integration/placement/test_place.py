@@ -116,12 +116,6 @@ def test_ranks_that_form_no_grid_are_placed_and_bounded() -> None:
     assert 0 < answer.lower_bound <= answer.cut
 
 
-def test_a_fabric_without_tiers() -> None:
-    on = regular(("host", 4), gpus=1)
-    answer = place_checked(on, everything(on), request(dp=3, spares=NO_SPARES))
-    assert (answer.hosts, answer.cuts, answer.is_optimal) == ((0, 1, 2), (), True)
-
-
 def test_buildings_above_zones() -> None:
     """The outermost tier is cut least, then the next: stages stay together on both."""
     on = regular(("building", 2), ("zone", 2), ("rack", 2), ("host", 2), gpus=1)
