@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -291,24 +292,14 @@ LIMITS = SchedulingOptions()
 ALWAYS = 0.0
 
 
-class CountedDecisions:
-    """Those that are made in the thread."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, state: State, now_ns: int) -> Plan:
-        self.count += 1
-        return decide(state, now_ns, LIMITS)
+@pytest.fixture
+def here() -> Mock:
+    """Decisions that are made in the thread."""
+    return Mock(side_effect=lambda state, now_ns: decide(state, now_ns, LIMITS))
 
 
 @pytest.fixture
-def here() -> CountedDecisions:
-    return CountedDecisions()
-
-
-@pytest.fixture
-async def executor(here: CountedDecisions) -> AsyncIterator[PlanExecutor]:
+async def executor(here: Mock) -> AsyncIterator[PlanExecutor]:
     executor = PlanExecutor(here, LIMITS, lambda _: None, ALWAYS)
     await executor.decide(loaded(fabric()), 0)  # long, hence a process from now on
     await _until_up(executor)
@@ -328,9 +319,7 @@ def _events(count: int, first: int = 0) -> list[Event]:
     return [JobSubmitted(1, f"u{n}", spec(f"j{n}", 2), f"r{n}") for n in numbers]
 
 
-async def test_the_plans_are_those_of_the_thread(
-    executor: PlanExecutor, here: CountedDecisions
-) -> None:
+async def test_the_plans_are_those_of_the_thread(executor: PlanExecutor, here: Mock) -> None:
     """Also on another fabric, and of what happens before an answer is awaited."""
     state = loaded(fabric())
     for hosts in (0, 3, 2, 4):
@@ -343,14 +332,14 @@ async def test_the_plans_are_those_of_the_thread(
         assert await answer == decide(state, 5, LIMITS)
         assert await executor.decide(later, 5) == decide(later, 5, LIMITS)
         state = later
-    assert here.count == 1
+    assert here.call_count == 1
     mirror = await _until_up(executor)
     mirror._link.close()  # as when the server is killed
     assert await asyncio.to_thread(mirror._process.wait, 30) == 0
 
 
 async def test_a_process_that_dies_costs_no_decision(
-    executor: PlanExecutor, here: CountedDecisions, caplog: pytest.LogCaptureFixture
+    executor: PlanExecutor, here: Mock, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = replay(_events(3), loaded(fabric()))
     process = (await _until_up(executor))._process
@@ -359,14 +348,14 @@ async def test_a_process_that_dies_costs_no_decision(
     with caplog.at_level(logging.WARNING):
         assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
     assert "a thread plans" in caplog.text
-    assert here.count == 2
+    assert here.call_count == 2
     await _until_up(executor)  # and a new one follows
     assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
-    assert here.count == 2
+    assert here.call_count == 2
 
 
 async def test_a_process_that_lost_count_costs_no_decision_and_begins_again(
-    executor: PlanExecutor, here: CountedDecisions, caplog: pytest.LogCaptureFixture
+    executor: PlanExecutor, here: Mock, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = loaded(fabric())
     assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
@@ -374,11 +363,11 @@ async def test_a_process_that_lost_count_costs_no_decision_and_begins_again(
     with caplog.at_level(logging.WARNING):
         assert await executor.decide(later, 5) == decide(later, 5, LIMITS)
     assert "(asked about version 3 at version 1): a thread plans" in caplog.text
-    assert here.count == 2
+    assert here.call_count == 2
     latest = replay(events := _events(1, 7), later)
     executor.follow(events, latest)  # not from where it was
     assert await executor.decide(latest, 5) == decide(latest, 5, LIMITS)
-    assert here.count == 2
+    assert here.call_count == 2
 
 
 async def test_a_server_that_always_takes_the_process_serves(
