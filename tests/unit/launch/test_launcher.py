@@ -173,6 +173,9 @@ class World:
     def say(self, host: str, **word: Any) -> None:
         self.launcher.on_word(host, Request(**word))
 
+    def refuse(self, host: str, reason: str, **more: bool) -> None:
+        self.say(host, refused=agent_pb2.Refused(key=self.key(), reason=reason, **more))
+
     def words(self, kind: str = "") -> list[tuple[str, Any]]:
         """(host, what it was sent) since the last call; of one kind, or all by their names."""
         sent, self.sessions.sent = self.sessions.sent, []
@@ -343,7 +346,7 @@ async def test_a_host_that_cannot_start_it_costs_an_attempt_and_none_that_can_th
 ) -> None:
     world.words()
     first, second = world.hosts()
-    world.say(first, refused=agent_pb2.Refused(key=world.key(), reason="no program train"))
+    world.refuse(first, "no program train")
     world.say(second, prepared=agent_pb2.Prepared(key=world.key(), address="y"))
     await world.settle()
     (event,) = world.of(LaunchFailed)
@@ -351,15 +354,14 @@ async def test_a_host_that_cannot_start_it_costs_an_attempt_and_none_that_can_th
     assert world.state.jobs["a"].attempt == 2
     assert {host for host, _ in world.words("stop")} >= {second}
     await world.stopped(first, second, key=agent_pb2.AttemptKey(job_uid="uid-a", attempt=1))
-    taken = agent_pb2.Refused(key=world.key(), reason="another tenant", is_passing=True)
     for host in world.hosts():
-        world.say(host, refused=taken)
+        world.refuse(host, "another tenant", is_passing=True)
     await world.settle()
     assert world.of(JobEnded) == []  # others would start it
-    taken = agent_pb2.AttemptKey(job_uid="uid-a", attempt=2)
-    await world.stopped(*world.state.loaded_fabric.hosts, key=taken)
+    second_key = agent_pb2.AttemptKey(job_uid="uid-a", attempt=2)
+    await world.stopped(*world.state.loaded_fabric.hosts, key=second_key)
     for host in world.hosts():
-        world.say(host, refused=agent_pb2.Refused(key=world.key(), reason="no program train"))
+        world.refuse(host, "no program train")
     await world.settle()
     ended = world.of(JobEnded)[-1]
     assert ended.outcome is JobState.FAILED
@@ -850,7 +852,7 @@ async def test_a_host_that_fails_the_gate_of_the_site_is_out_and_the_gang_elsewh
     assert (list(wanted.command), wanted.limit.seconds) == (["nhc", "-t"], 60)
     assert wanted.is_of_site
     reason = "gate nhc exited with code 1: no NVLink"
-    world.say(first, refused=agent_pb2.Refused(key=world.key(), reason=reason, is_unfit=True))
+    world.refuse(first, reason, is_unfit=True)
     world.say(second, prepared=agent_pb2.Prepared(key=world.key(), address="y"))
     await world.settle()
     assert (world.host(first).state, world.host(first).signal) == (HostState.FAILED, "gate-failed")
@@ -862,9 +864,7 @@ async def test_a_host_that_fails_the_gate_of_the_site_is_out_and_the_gang_elsewh
 async def test_a_gate_that_fails_on_all_hosts_fails_the_job_and_no_host(world: World) -> None:
     world.launcher._unfit |= {"x", "y"}
     for host in world.hosts():
-        word = agent_pb2.Refused(key=world.key(), reason="gate nhc exited with code 2")
-        word.is_unfit = True
-        world.say(host, refused=word)
+        world.refuse(host, "gate nhc exited with code 2", is_unfit=True)
     await world.settle()
     assert [event.outcome for event in world.of(JobEnded)] == [JobState.FAILED]
     assert not world.of(HostSignalled)

@@ -58,7 +58,14 @@ APPENDS = {  # 60 a minute, some of which take longer than 0.25 s
 }
 RPC, LEADER = 'muster_rpc_total{code="%s"}', 'muster_leader{instance="%s"}'
 FAILED = {'muster_hosts{state="healthy"}': "1000x60", "muster_host_failures_total": "$"}
-CONFLICTS = "muster_commit_conflicts_total"
+CALLS = {RPC % "OK": "0+90x60", RPC % "UNKNOWN": "0+$x60"}
+REFUSED = {'muster_withheld_hosts{cause="refused"}': "1x20 $x40"}
+EXPIRES = {'muster_credential_expiry_seconds{kind="token"}': "$-60x60"}
+FORBIDDEN = {'muster_refused_messages_total{door="kubernetes"}': "$x10 3x60"}
+COMMITS = {
+    "muster_commit_conflicts_total": "0+$x60",
+    'muster_stage_seconds_count{stage="commit"}': "0+10x60",
+}
 CASES = [
     Case("MusterDown", "3m", {'up{job="muster"}': "1 1 0x9"}, silent=("",)),
     Case("MusterDown", "5m", {'up{job="muster"}': "1 1 0x9"}, fires=("",)),
@@ -66,13 +73,7 @@ CASES = [
     Case("MusterNotReady", "6m", {"muster_ready": "$"}, ("0x20",), ("0 0 1x20",)),
     Case("MusterNoLeader", "5m", {LEADER % "a": "0x9", LEADER % "b": "$x9"}, ("0",), ("1",)),
     Case("MusterTwoLeaders", "5m", {LEADER % "a": "1x9", LEADER % "b": "$x9"}, ("1",), ("0",)),
-    Case(
-        "MusterCallsFail",
-        "30m",
-        {RPC % "OK": "0+90x60", RPC % "UNKNOWN": "0+$x60"},
-        ("10",),
-        ("2",),
-    ),
+    Case("MusterCallsFail", "30m", CALLS, ("10",), ("2",)),
     Case(
         "MusterWatchesLag", "9m", {"muster_watch_lag_changes": "6000 6000 $x20"}, ("6000",), ("0",)
     ),
@@ -88,37 +89,13 @@ CASES = [
     Case("MusterQueueStuck", "90m", STUCK | {OLDEST: "600x180"}, silent=("",)),
     Case("MusterDecisionsStopped", "40m", DECISIONS | {"muster_leader": "$x60"}, ("1",), ("0",)),
     Case("MusterDecisionsStopped", "40m", DECISIONS | {DECIDED: "0+1x60"}, silent=("",)),
-    Case(
-        "MusterHostsRefused",
-        "40m",
-        {'muster_withheld_hosts{cause="refused"}': "1x20 $x40"},
-        ("1",),
-        ("0",),
-    ),
-    Case(
-        "MusterCredentialExpires",
-        "20m",
-        {'muster_credential_expiry_seconds{kind="token"}': "$-60x60"},
-        ("1000000",),
-        ("2000000", "-9000000"),
-    ),
-    Case(
-        "MusterApiForbids",
-        "20m",
-        {'muster_refused_messages_total{door="kubernetes"}': "$x10 3x60"},
-        ("0",),
-        ("3",),
-    ),
+    Case("MusterHostsRefused", "40m", REFUSED, ("1",), ("0",)),
+    Case("MusterCredentialExpires", "20m", EXPIRES, ("1000000",), ("2000000", "-9000000")),
+    Case("MusterApiForbids", "20m", FORBIDDEN, ("0",), ("3",)),
     Case("MusterNoSpareInZone", "20m", SPARES | {RUNNING: "$x60"}, ("8",), ("0",)),
     Case("MusterNoSpareInZone", "20m", SPARES | {"muster_spare_hosts": "1x60"}, silent=("",)),
     Case("MusterNoSpareInZone", "20m", SPARES | {FREE: "8x60"}, silent=("",)),
-    Case(
-        "MusterConflicts",
-        "50m",
-        {CONFLICTS: "0+$x60", 'muster_stage_seconds_count{stage="commit"}': "0+10x60"},
-        ("3",),
-        ("1",),
-    ),
+    Case("MusterConflicts", "50m", COMMITS, ("3",), ("1",)),
     Case("MusterFailureStorm", "12m", FAILED, ("0x9 5x50",), ("0x9 1x50",)),
     Case("MusterFailureStorm", "40m", FAILED, silent=("0x9 5x50",)),
 ]

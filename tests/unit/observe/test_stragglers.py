@@ -42,8 +42,9 @@ def test_a_gpu_of_a_part_of_a_host_has_the_number_that_it_has_there() -> None:
     assert (suspect.kind, suspect.name, suspect.gpu) == (SuspectKind.GPU, "h7", 6)
 
 
-def test_a_gpu_is_told_from_its_host() -> None:
+def test_a_gpu_is_told_from_its_host_where_enough_was_measured() -> None:
     made = gang(4, 2)
+    assert stragglers(made, [Measurement(0, (0,), 1.0), Measurement(0, (1,), 9.0)]) == []
     (one,) = stragglers(made, measured({9: 1.2}))
     assert (one.kind, one.name, one.gpu) == (SuspectKind.GPU, "h001", 1)
     assert one.slower == pytest.approx(0.2, abs=0.01)
@@ -63,10 +64,6 @@ def test_what_was_always_measured_together_shares_the_confidence() -> None:
     (found,) = stragglers(made, times)
     assert found.name in ("h000", "h001")
     assert found.confidence == pytest.approx(0.5, abs=0.01)
-
-
-def test_too_few_say_nothing_of_each_other() -> None:
-    assert stragglers(gang(4, 2), [Measurement(0, (0,), 1.0), Measurement(0, (1,), 9.0)]) == []
 
 
 def test_a_file_is_read_and_what_is_wrong_with_one_is_named(tmp_path: Path) -> None:

@@ -167,8 +167,6 @@ def test_a_key_without_a_value_is_there_and_stars_are_part_of_a_value_when_escap
 
 FULL = started(loaded(), submit("big", 8))
 TEN = run(FULL, *(submit(f"j{i}", 1 + i % 2) for i in range(10)))
-
-
 EVERYTHING = Query()
 
 
@@ -180,13 +178,10 @@ def test_pages_put_together_are_the_whole_list() -> None:
     for size in [1, 3, 11, 100]:
         for order in ["", "create_time", "create_time desc", "name", "name desc"]:
             with case(size=size, order=order):
-                query = Query(order_by=order)
-                found: list[str] = []
-                page = jobs(TEN, query, size, "")
-                found += [job.name for job in page.items]
-                while page.next_token:
-                    page = jobs(TEN, query, size, page.next_token)
-                    found += [job.name for job in page.items]
+                found, token = list[str](), ""
+                while not found or token:
+                    page = jobs(TEN, Query(order_by=order), size, token)
+                    found, token = [*found, *(job.name for job in page.items)], page.next_token
                 expected = ["big", *(f"j{i}" for i in range(10))]
                 assert found == (expected[::-1] if order.endswith("desc") else expected)
 
