@@ -20,6 +20,7 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from scheduler.access.auth_file.editing import add_token
+from scheduler.access.auth_file.reading import load_auth
 from scheduler.access.authenticate import Authenticator, CallerNames
 from scheduler.access.oidc import http, id_tokens
 from scheduler.access.oidc import issuer as issuer_module
@@ -30,8 +31,9 @@ from scheduler.identity import Caller, Role
 from scheduler.service.errors import ApiError
 from tests.cases import case
 from tests.issuer import CLIENT, FakeIssuer, key_of, signed_by_hand, unsigned
+from tests.refusals import file_refusal
 from tests.secured import replace
-from tests.unit.scheduler.test_authfile import HASH, NOW, refusal
+from tests.unit.scheduler.test_authfile import HASH, NOW
 
 RULES = (
     "{claim: groups, contains: muster-admins, role: admin}",
@@ -383,7 +385,7 @@ VIEW = "rules: [{claim: g, contains: x, role: viewer, tenant: '*'}]"
 def test_a_fault_of_the_section_is_named_with_its_line(
     path: Path, text: str, expected: str
 ) -> None:
-    assert expected in refusal(path, text)
+    assert expected in file_refusal(load_auth, path, text)
 
 
 def test_no_token_is_made_for_the_name_of_a_user_of_the_issuer(path: Path) -> None:
