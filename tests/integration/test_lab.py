@@ -86,7 +86,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "reads\n"
         yield lab
-        lab.down()
+        reader.kill()  # a lab is down once all in it are reaped, this one here
+    lab.down()
 
 
 def send(lab: Lab, size: int, timeout_s: float = 20) -> float:
