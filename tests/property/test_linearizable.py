@@ -1,5 +1,6 @@
 """The checker of the failover drill: it must say no when the answer is no."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -28,6 +29,8 @@ LIVE, ENDED = Seen(1, is_live=True), Seen(1, is_live=False)
 WITH_LABEL = Seen(1, is_live=True, label=7)
 LABELLED = RecordedCall(Operation.LABEL, 2, 3, WITH_LABEL, 7)
 TOO_LATE = RecordedCall(Operation.LABEL, 2, 3, "over", 7)
+AGAIN = RecordedCall(Operation.LABEL, 2, 9, replace(ENDED, label=8), 7)  # its first answer got lost
+OTHER = RecordedCall(Operation.LABEL, 5, 6, Seen(1, is_live=True, label=8), 8)
 LOST = create(0, inf, 1)  # whose answer nobody has seen
 CROWD = [create(0, 100, mark, taken=mark != 5) for mark in range(1, 9)]
 HISTORIES: list[tuple[str, list[RecordedCall], bool]] = [
@@ -40,6 +43,12 @@ HISTORIES: list[tuple[str, list[RecordedCall], bool]] = [
     ("a job lives again", [create(0, 1, 1), cancel(2, 3, ENDED), get(4, 5, LIVE)], False),
     ("a label", [create(0, 1, 1), LABELLED, get(4, 5, WITH_LABEL)], True),
     ("a label is lost", [create(0, 1, 1), LABELLED, get(4, 5, LIVE)], False),
+    (
+        "a label is set and asked for again",
+        [create(0, 1, 1), AGAIN, get(3, 4, WITH_LABEL), OTHER],
+        True,
+    ),
+    ("a label is asked for again and not set", [create(0, 1, 1), AGAIN, get(10, 11, LIVE)], False),
     ("a label of what ended", [create(0, 1, 1), cancel(1.2, 1.5, ENDED), LABELLED], False),
     ("a label comes too late", [create(0, 1, 1), cancel(1.2, 1.5, ENDED), TOO_LATE], True),
     ("an open call alone", [LOST], True),
