@@ -10,7 +10,8 @@ SERVER := $(VENV)/.server
 READY := $(VENV)/.ready
 PEERS := .venv-bench
 # Tests, and once more, alone, those that failed: real processes that share two cores can be late.
-tests = $(BIN)/python -m pytest -n 2 -m $(1) $(ARGS) || \
+# Quick ones wait for processes half of their time, so four share two cores.
+tests = $(BIN)/python -m pytest -n $(2) -m $(1) $(ARGS) || \
 	{ echo "--- once more, alone: what failed above" && \
 	$(BIN)/python -m pytest -n 0 -m $(1) $(ARGS) --last-failed --last-failed-no-failures none; }
 # Bytecode of what is imported is written the first time, whatever the shell that calls says.
@@ -40,10 +41,10 @@ demo: $(SERVER) ## the main job, end to end, on this machine in under a minute
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY) ## all tests but the exhaustive ones
-	$(call tests,"not slow")
+	$(call tests,"not slow",4)
 
 test-slow: $(READY) ## the exhaustive ones
-	$(call tests,slow)
+	$(call tests,slow,2)
 
 check: lint types imports stub-drift lint-proto docs ## format, lint, types, import contracts, stubs, proto, links of the docs
 
