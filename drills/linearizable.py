@@ -18,7 +18,7 @@ from enum import Enum
 from math import inf
 
 
-class Operation(Enum):
+class CallKind(Enum):
     CREATE = "create"
     CANCEL = "cancel"
     GET = "get"
@@ -43,7 +43,7 @@ class RecordedCall:
     """`mark` tells what a create makes. `answer`: what there was after it, None for not
     found, "taken", or "over" for what has ended. `ended` is inf when no answer came."""
 
-    kind: Operation
+    kind: CallKind
     began: float
     ended: float
     answer: Value | str = None
@@ -58,20 +58,20 @@ def after(value: Value, call: RecordedCall) -> tuple[Value, Value | str]:
     """Return the register after `call`, and its answer: submit, cancel and get as the docs define
     them."""
     match call.kind:
-        case Operation.CREATE:
+        case CallKind.CREATE:
             if value is not None and value.is_live:
                 return value, "taken"
             made = Seen(call.mark, is_live=True)
             return made, Seen(call.mark, is_live=True)
-        case Operation.CANCEL:
+        case CallKind.CANCEL:
             ended = None if value is None else replace(value, is_live=False)
             return ended, ended
-        case Operation.LABEL:
+        case CallKind.LABEL:
             if value is None or not value.is_live:
                 return value, None if value is None else "over"
             labelled = replace(value, label=call.mark)
             return labelled, labelled
-        case Operation.GET:
+        case CallKind.GET:
             return value, value
 
 
@@ -110,7 +110,7 @@ def _next(calls: Sequence[RecordedCall], done: int, value: Value) -> Iterator[tu
 def _is_same_answer(call: RecordedCall, answer: Value | str) -> bool:
     """Return whether answers agree; a repeated create or label may answer with its job as it is by
     then. That the label was set, the reads after it tell."""
-    may_repeat = call.kind in (Operation.CREATE, Operation.LABEL)
+    may_repeat = call.kind in (CallKind.CREATE, CallKind.LABEL)
     if may_repeat and isinstance(answer, Seen) and isinstance(call.answer, Seen):
         return answer.mark == call.answer.mark
     return call.answer == answer

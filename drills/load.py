@@ -8,7 +8,7 @@ from math import inf
 from random import Random
 from threading import Event, Lock, Thread
 
-from drills.linearizable import Operation, RecordedCall, Seen, Value
+from drills.linearizable import CallKind, RecordedCall, Seen, Value
 from placement.fabric.constraints import ANYWHERE, Constraints
 from scheduler.client import Client, ServiceError
 from scheduler.v1 import job_pb2
@@ -78,11 +78,11 @@ class RecordedLoad:
         with Client(self._addresses, deadline_s=40, latest=True) as client:
             while not self._stop.is_set():
                 name = f"{self._prefix}-{random.randrange(NAMES):02d}"
-                kind = random.choice([*Operation, Operation.GET])
+                kind = random.choice([*CallKind, CallKind.GET])
                 self._call(client, kind, name)
                 time.sleep(random.uniform(0, 0.02))
 
-    def _call(self, client: Client, kind: Operation, name: str) -> None:
+    def _call(self, client: Client, kind: CallKind, name: str) -> None:
         with self._lock:
             self._mark += 1
             mark = self._mark
@@ -97,30 +97,30 @@ class RecordedLoad:
         with self._lock:
             self.histories[name].append(RecordedCall(kind, began_s, ended_s, answer, mark))
 
-    def _ask(self, client: Client, kind: Operation, name: str, mark: int) -> Value | str:
+    def _ask(self, client: Client, kind: CallKind, name: str, mark: int) -> Value | str:
         """A job is told from others of its name by its time limit."""
         try:
             match kind:
-                case Operation.CREATE:
+                case CallKind.CREATE:
                     job = client.create_job(
                         spec(name, 1, gpus=self._gpus, limit_s=mark, where=self._where)
                     )
                     with self._lock:
                         self.acknowledged[mark] = job.uid
-                case Operation.CANCEL:
+                case CallKind.CANCEL:
                     job = client.cancel_job(name)
-                case Operation.LABEL:
+                case CallKind.LABEL:
                     labelled = job_pb2.Job(name=name)
                     labelled.spec.labels["mark"] = str(mark)
                     job = client.update_job(labelled, ["labels"])
-                case Operation.GET:
+                case CallKind.GET:
                     job = client.get_job(name)
         except ServiceError as error:
             if error.reason == "ALREADY_EXISTS":
                 return "taken"
             if error.reason == "NOT_FOUND":
                 return None
-            if kind is Operation.LABEL and error.reason == "WRONG_STATE":
+            if kind is CallKind.LABEL and error.reason == "WRONG_STATE":
                 return "over"
             raise
         label = int(job.spec.labels.get("mark", "0"))

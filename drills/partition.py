@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import psycopg
 import yaml
 
-from drills.linearizable import Operation, RecordedCall, Seen, is_linearizable
+from drills.linearizable import CallKind, RecordedCall, Seen, is_linearizable
 from drills.load import RecordedLoad
 from lab.cluster import PORT, Lab, up
 from lab.database import SOCKETS, follow, promote, stop_postgres
@@ -468,9 +468,7 @@ def load_for(seconds: float, seed: int, prefix: str, addresses: str, host: str) 
 
 
 def _is_acknowledged(call: RecordedCall) -> bool:
-    return (
-        call.kind is not Operation.GET and call.ended < math.inf and isinstance(call.answer, Seen)
-    )
+    return call.kind is not CallKind.GET and call.ended < math.inf and isinstance(call.answer, Seen)
 
 
 def main() -> None:

@@ -28,7 +28,8 @@ class Job:
 
 @dataclass
 class Machine:
-    """What runs, as (estimated end, size) by name, and who waits, in order of arrival."""
+    """A machine of equal processors. `running`: (estimated end, size) by name; `waiting`: jobs in
+    order of arrival."""
 
     size: int
     now: int = 0

@@ -55,7 +55,7 @@ class Profile:
 
 
 class Schedule:
-    """What runs and what is reserved at the present instant."""
+    """Starts and reservations of jobs, as they are at the present instant."""
 
     def __init__(self, processors: int) -> None:
         self.starts: dict[str, int] = {}

@@ -135,8 +135,9 @@ def _is_idle(state: State) -> bool:
 
 
 def _lacks_hosts(state: State, now_ns: int, options: SchedulingOptions) -> bool:
-    """Whether every job that waits, under fifo the first, needs more hosts than are free, which is
-    all that it might have, and no reservation has to be kept: most decisions of a full cluster."""
+    """Whether no job can start because too few hosts are free: each waiting job needs more, or the
+    first one does under fifo, and no job could take hosts of another. True in most decisions of a
+    full cluster."""
     index = state.index
     if index.special or index.interrupted or index.shared or not index.queue:
         return False

@@ -7,30 +7,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drills.linearizable import Operation, RecordedCall, Seen, Value, after, is_linearizable
+from drills.linearizable import CallKind, RecordedCall, Seen, Value, after, is_linearizable
 from tests.cases import case
 
 
 def create(began: float, ended: float, mark: int, *, taken: bool = False) -> RecordedCall:
-    return RecordedCall(
-        Operation.CREATE, began, ended, "taken" if taken else Seen(mark, True), mark
-    )
+    return RecordedCall(CallKind.CREATE, began, ended, "taken" if taken else Seen(mark, True), mark)
 
 
 def get(began: float, ended: float, answer: Value) -> RecordedCall:
-    return RecordedCall(Operation.GET, began, ended, answer)
+    return RecordedCall(CallKind.GET, began, ended, answer)
 
 
 def cancel(began: float, ended: float, answer: Value) -> RecordedCall:
-    return RecordedCall(Operation.CANCEL, began, ended, answer)
+    return RecordedCall(CallKind.CANCEL, began, ended, answer)
 
 
 LIVE, ENDED = Seen(1, is_live=True), Seen(1, is_live=False)
 WITH_LABEL = Seen(1, is_live=True, label=7)
-LABELLED = RecordedCall(Operation.LABEL, 2, 3, WITH_LABEL, 7)
-TOO_LATE = RecordedCall(Operation.LABEL, 2, 3, "over", 7)
-AGAIN = RecordedCall(Operation.LABEL, 2, 9, replace(ENDED, label=8), 7)  # its first answer got lost
-OTHER = RecordedCall(Operation.LABEL, 5, 6, Seen(1, is_live=True, label=8), 8)
+LABELLED = RecordedCall(CallKind.LABEL, 2, 3, WITH_LABEL, 7)
+TOO_LATE = RecordedCall(CallKind.LABEL, 2, 3, "over", 7)
+AGAIN = RecordedCall(CallKind.LABEL, 2, 9, replace(ENDED, label=8), 7)  # its first answer got lost
+OTHER = RecordedCall(CallKind.LABEL, 5, 6, Seen(1, is_live=True, label=8), 8)
 LOST = create(0, inf, 1)  # whose answer nobody has seen
 CROWD = [create(0, 100, mark, taken=mark != 5) for mark in range(1, 9)]
 HISTORIES: list[tuple[str, list[RecordedCall], bool]] = [
@@ -68,7 +66,7 @@ def test_a_history_is_linearizable_or_not() -> None:
 
 
 _CALLS = st.lists(
-    st.tuples(st.sampled_from(Operation), st.floats(0, 0.9), st.floats(0, 3)),
+    st.tuples(st.sampled_from(CallKind), st.floats(0, 0.9), st.floats(0, 3)),
     min_size=1,
     max_size=14,
 )
@@ -76,7 +74,7 @@ _CALLS = st.lists(
 
 @given(_CALLS)
 def test_whatever_a_register_answers_is_linearizable(
-    drawn: list[tuple[Operation, float, float]],
+    drawn: list[tuple[CallKind, float, float]],
 ) -> None:
     """Call i has its instant at i + 1; it begins up to a little before, ends after."""
     value: Value = None

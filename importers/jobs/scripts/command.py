@@ -31,7 +31,6 @@ _MPI: Final = frozenset({"mpirun", "mpiexec", "orterun"})
 _MPI_RANKS: Final = ("-np", "-n", "--np", "-c")
 # Who is who, which muster says, and variables, which are read as such.
 _MPI_MEETING: Final = (*_MPI_RANKS, "-x", "-H", "--host", "-hostfile", "--hostfile", "-N")
-_OWN_LAUNCHERS: Final = ("deepspeed", "accelerate")
 _CONFIG: Final = re.compile(r"(?:--[\w.-]+=)?([^\s=$]+\.(?:toml|ya?ml|json))")
 _PLAIN: Final = frozenset(
     {
@@ -67,7 +66,7 @@ def launch_command(script: Script) -> LaunchCommand | None:
         for at, word in enumerate(words):
             program = PurePosixPath(word.text).name
             module = [each.text for each in words[at + 1 : at + 3]]
-            is_run = program == "torchrun" or (module[:1] == ["-m"] and module[1] in _MODULES)
+            is_run = program == "torchrun" or module in [["-m", name] for name in _MODULES]
             if is_run or (program.startswith("python") and len(words) > at + 1):
                 found = LaunchCommand(tuple(words[at:]), tuple(words[:at]), is_run)
                 break
@@ -88,15 +87,26 @@ def _is_mpi(launch: LaunchCommand) -> bool:
     return not _MPI.isdisjoint(PurePosixPath(word.text).name for word in launch.before)
 
 
-def other_launcher(script: Script) -> Word | None:
-    """Return the program of a script that starts ranks in a way that is not read, if any."""
-    words = (word for line in script.lines for word in line)
-    return next((word for word in words if PurePosixPath(word.text).name in _OWN_LAUNCHERS), None)
+def unread_launcher(script: Script) -> Word | None:
+    """Return the program, deepspeed or accelerate, by which a script starts ranks after any command
+    that is read; None where it does not."""
+    launch, found = launch_command(script), None
+    for words in script.lines:
+        if launch is not None and words[-len(launch.words) :] == list(launch.words):
+            found = None
+            continue
+        for at, word in enumerate(words):
+            program, rest = PurePosixPath(word.text).name, [each.text for each in words[at + 1 :]]
+            is_accelerate = program == "accelerate" and rest[:1] == ["launch"]
+            is_deepspeed = program == "deepspeed" and any(text.endswith(".py") for text in rest)
+            if is_accelerate or is_deepspeed:
+                found = found or word
+    return found
 
 
 def configurations(script: Script) -> list[Word]:
     """Return the files that the command of a script gives its program to read."""
-    launch = launch_command(script)
+    launch = None if unread_launcher(script) is not None else launch_command(script)
     words = launch.words if launch is not None else [w for line in script.lines for w in line]
     found = ((_CONFIG.fullmatch(word.text), word.line) for word in words)
     return [Word(match[1], line) for match, line in found if match is not None]

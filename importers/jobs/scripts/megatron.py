@@ -20,8 +20,8 @@ from importers.jobs.scripts.command import (
     configurations,
     has_commands,
     launch_command,
-    other_launcher,
     put_run,
+    unread_launcher,
 )
 from importers.jobs.scripts.options import (
     Options,
@@ -53,12 +53,8 @@ _STEPS: Final = ("gradient-accumulation-steps", "grad-accum-steps")
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
     """Fill `draft` from options of Megatron-LM. Raises: InputError."""
     options = read_options(draft, text, environment)
-    if not options.is_surely_megatron and launch_command(options.script) is not None:
-        draft.tool = "a launch script"
-        draw_generic(options, gpus or ranks_of(options))
-        _batch_script(options)
-        return
-    if not options.is_megatron and (launcher := other_launcher(options.script)) is not None:
+    launcher = None if options.is_megatron else unread_launcher(options.script)
+    if launcher is not None:
         files = " or ".join(word.text for word in configurations(options.script))
         draft.fault(
             Origin(launcher.text, launcher.line),
@@ -66,7 +62,13 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
             f" {files or 'its configuration'} with --gpus and --model, and start the program with"
             " torchrun",
         )
-    elif not options.is_megatron:
+        draft.raise_faults()
+    if not options.is_surely_megatron and launch_command(options.script) is not None:
+        draft.tool = "a launch script"
+        draw_generic(options, gpus or ranks_of(options))
+        _batch_script(options)
+        return
+    if not options.is_megatron:
         draft.fault(Origin(""), f"has no Megatron-LM options, such as --num-layers 32: {FORMATS}")
     if draft.model and options.is_megatron:
         message = "the options describe the model; --set model.vocab=... replaces a part of it"

@@ -110,7 +110,7 @@ def commit(state: State, plan: Plan, now_ns: int) -> tuple[Event, ...] | Conflic
         else:
             outcome = tuple(_without_requeue(ledger, event) for event in outcome)
             events += outcome
-            if number < len(plan.actions):
+            if number < len(plan.actions):  # nothing is checked after the last
                 ledger.apply(outcome, taken(action))
     if stale and not events:
         return Conflict(tuple(stale))

@@ -33,8 +33,8 @@ from scheduler.core.policies.tenants import OPEN, Tenants
 
 Arrival = tuple[int, int, str]  # when a job was submitted, its sequence and its name
 NO_LIMIT_NS = 1 << 62  # stands for the time limit of a job that states none
-# Hosts that a waiting job needs, its time limit, its sequence and its name. 0 hosts: of how many it
-# needs and for how long does not follow whether it may start.
+# Hosts that a waiting job needs, its time limit, its sequence and its name. 0 hosts: whether it may
+# start depends on more than the hosts and the time that it needs, as for an elastic job.
 WaitingSize = tuple[int, int, int, str]
 
 RETAINED = 1_000  # ended jobs of one tenant kept at hand; older ones are in the log alone

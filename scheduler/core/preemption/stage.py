@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
+from functools import cached_property
 
 from muster.structs import replace
 from placement.fabric.hostset import HostSet
@@ -60,6 +61,10 @@ class PreemptionStage:
         self._in_vain: dict[Hashable, int] = {}
         self._tries = TRIES
         self.next_decision_ns: int | None = None
+
+    @cached_property
+    def _shrink_options(self) -> ShrinkOptions:
+        return ShrinkOptions(self._state, self._now_ns, self._options, self._outlook.calendar)
 
     def _candidates(self) -> Victims:
         """Without guarantees to take back, those whom the first in the queue outranks, and
@@ -134,7 +139,7 @@ class PreemptionStage:
             free,
             barred,
             self._quotas,
-            ShrinkOptions(self._state, self._now_ns, self._options, self._outlook.calendar),
+            self._shrink_options,
             until_ns,
             self._excess,
         )

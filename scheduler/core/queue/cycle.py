@@ -41,8 +41,8 @@ from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance
 
-# So many jobs that may start beside a reservation are asked one by one: those that need no more
-# hosts than are free, then those of them that are not known to wait.
+# Beside a reservation fewer jobs than these are asked without a walk along the queue: all that need
+# no more hosts than are free, or, where these are as many as the first number, `_startable`.
 FEW_STARTABLE, MOST_STARTABLE = 6, 32
 BACKFILLED = "backfilled: it started before an earlier job, which waits for hosts"
 
@@ -121,7 +121,8 @@ class SchedulingCycle:
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """Yield starts in queue order, until no later job can start or enough have."""
         for job in self._jobs_to_ask():
-            is_first = self._is_by_size and not self._is_anybody_blocked  # and so waits as nobody
+            # Until somebody waits no job can be known to wait for the same reason.
+            is_first = self._is_by_size and not self._is_anybody_blocked
             outcome = None if not is_first and self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, backfilled(outcome) if self._is_anybody_blocked else outcome
@@ -164,9 +165,12 @@ class SchedulingCycle:
         return few if len(few) < MOST_STARTABLE else None
 
     def _startable(self) -> Iterator[Job]:
-        """Yield the jobs that are not known to wait beside the reservation, in any order. Of jobs
-        that end by then, larger ones wait where one does, and so of the others. Cost: O(log jobs)
-        for each size below that, and for each job."""
+        """Yield the jobs that may start beside the reservation, in any order.
+
+        Of the jobs that end before it begins, one that waits holds back all that need more hosts;
+        so it is among those that end later. Cost: O(log jobs) for each size that is looked at, and
+        for each job.
+        """
         first, sizes = self._first(), self._state.waiting_sizes
         assert first is not None
         parted_ns = first.start_ns - self._now_ns

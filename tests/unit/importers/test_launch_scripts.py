@@ -131,6 +131,7 @@ def test_what_another_file_or_who_starts_the_script_says_is_named(imported: Impo
         ("deepspeed --num_gpus 8 t.py --deepspeed ds.json", "ds.json"),
         ("srun accelerate launch --config_file f.yaml t.py", "f.yaml"),
         ("accelerate launch t.py", "its configuration"),
+        ("python prepare.py\ndeepspeed t.py --deepspeed_config ds.json", "ds.json"),
     ],
 )
 def test_a_launcher_that_is_not_read_is_named_with_its_file(
@@ -138,8 +139,16 @@ def test_a_launcher_that_is_not_read_is_named_with_its_file(
 ) -> None:
     (line,) = refused("run.sh", f"set -e\n{launcher}", model=LLAMA)
     program = "deepspeed" if "deepspeed" in launcher else "accelerate"
-    assert line.startswith(f"run.sh:2: {program}: starts ranks in a way that is not read: ")
+    number = len(f"set -e\n{launcher}".splitlines())
+    assert line.startswith(f"run.sh:{number}: {program}: starts ranks in a way that is not read: ")
     assert f"import {file} with --gpus and --model" in line
+
+
+def test_names_of_launchers_and_options_elsewhere_are_words(imported: Importing) -> None:
+    text = "pip install deepspeed accelerate\ntar -x -m\n"
+    text += "torchrun --nproc-per-node 8 t.py \\\n deepspeed"
+    command = imported("run.sh", text).checked().run.command
+    assert command == ("torchrun", "t.py", "deepspeed")
 
 
 def test_degrees_given_by_hand_leave_as_many_ranks(imported: Importing, refused: Refusing) -> None:
