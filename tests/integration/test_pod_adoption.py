@@ -230,8 +230,10 @@ class Adopting:
         self.adoption.pods["ns"].is_current = True
 
     async def settle(self) -> None:
-        """Until nothing changes any more."""
+        """Until nothing changes any more, and neither a decision nor a write is under way."""
         before: object = None
+        run = asyncio.get_running_loop().run_in_executor
+        threads = (self.writer._executor._thread, self.writer._disk)
         while before != (before := (self.writer.state.version, str(self.cluster.pods))):
             for _ in range(3):
                 self.adoption.pods["ns"].by_name = {
@@ -241,6 +243,8 @@ class Adopting:
                 while self.adoption._acting:
                     await asyncio.sleep(0.001)
                 await asyncio.sleep(0.01)
+                for thread in threads:
+                    await run(thread, int)
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(60):
