@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
@@ -18,21 +18,29 @@ from muster.structs import struct
 from placement.fabric import hostlist, hostset
 from placement.fabric.hostset import HostSet
 from placement.fabric.links import seconds_over
-from placement.fabric.tree import Fabric, Ints, Tier
+from placement.fabric.tree import Fabric, Ints
 from placement.objective.cut import egress
 from placement.workload.request import Objective, Placement, Request
-from scheduler.cli.plot.geometry import PAD, Floats, FloorPlan, plan
 from scheduler.cli.render.text import NEGLIGIBLE, bytes_text, counted, gap_text, seconds_text
 from scheduler.console.theme import DPI, SMALL, TITLE, drawing, light, styled, titled
 from scheduler.observe.proof import objective_gap
 
-INCHES = 12.0
-HEAD, LEGEND, BARS, MARGIN = 0.72, 0.5, 1.6, 0.25  # inches
-LETTER = 0.09  # width of one below a bar
+Floats = npt.NDArray[np.float64]
+
+INCHES, MARGIN = 12.0, 0.25
+HEAD, LEGEND, BARS = 0.72, 0.5, 1.6  # inches
 INK, PALE = light("ink"), light("quiet")
-NUMBER: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": SMALL, "color": INK}
+FREE, BUSY, SPARE = light("map-free"), light("map-somebody"), light("ink")
+HUES = tuple(map(light, ("blue", "orange", "green", "pink", "sky", "purple", "brown")))
+SHADES = (0.0, 0.5, -0.42)  # towards white, towards black
+MOST_NAMED = len(HUES) * len(SHADES)
+DARKEST = 0.12
 MOST_VECTOR_HOSTS = 20_000  # beyond, hosts are an image inside the SVG
 MOST_RANGES = 3
+MOST_TITLED = 60  # domains; beyond, their names would overlap
+LETTERS = 13  # of a title in an inch
+AXES = {"stage": "pp", "replica": "dp"}
+NOT_OF_JOB = -1
 
 
 @struct(frozen=True, slots=True)
@@ -58,24 +66,23 @@ def save(made: Figure, path: Path) -> None:
 
 def figure(picture: Picture) -> Figure:
     """Draw the whole figure, as high as its blocks need."""
-    groups = grouping(picture.fabric, picture.request, picture.placement)
     inner = INCHES - 2 * MARGIN
+    groups = grouping(picture.fabric, picture.request, picture.placement)
     places = plan(picture.fabric, inner)
-    map_height = places.height / places.hosts_per_inch
+    tall = inner * places.size[1] / places.size[0]
     uplinks = uplink_seconds(picture.fabric, picture.request, picture.placement)
     bars = BARS if uplinks.any() else 0.0
-    height = HEAD + map_height + LEGEND + bars + MARGIN
+    height = HEAD + tall + LEGEND + bars + MARGIN
     made = Figure(figsize=(INCHES, height))
-    _head(made, picture, height)
 
     def area(bottom: float, tall: float) -> Axes:
-        box = (MARGIN / INCHES, bottom / height, inner / INCHES, tall / height)
-        return made.add_axes(box)
+        return made.add_axes((MARGIN / INCHES, bottom / height, inner / INCHES, tall / height))
 
-    _map(area(MARGIN + bars + LEGEND, map_height), picture, places, groups)
-    _legend(made, area(MARGIN + bars, LEGEND), picture, groups)
+    _head(made, picture, height)
+    _map(area(MARGIN + bars + LEGEND, tall), picture, places, groups)
+    _legend(area(MARGIN + bars, LEGEND), picture, groups)
     if bars:
-        _bars(area(MARGIN + 0.15, bars - 0.5), picture.fabric.tiers[0], uplinks)
+        _bars(area(MARGIN + 0.15, bars - 0.5), picture.fabric, uplinks)
     return made
 
 
@@ -107,28 +114,99 @@ def _head(made: Figure, picture: Picture, height: float) -> None:
     made.text(left, 1 - 0.50 / height, " · ".join(parts), fontsize=TITLE, color=PALE, va="center")
 
 
+@struct(frozen=True, slots=True)
+class FloorPlan:
+    """Where hosts and outermost domains lie on paper, in widths of a host, y downwards. `corner`:
+    shape (hosts, 2), of the square of each host; `blocks`: of the domains, `block` wide and high.
+    `scale`: widths of a host in an inch."""
+
+    corner: Floats
+    blocks: Floats
+    block: Floats
+    size: Floats
+    scale: float
+
+
+def plan(fabric: Fabric, inches: float) -> FloorPlan:
+    """Lay out the hosts of a fabric on paper `inches` wide: innermost domains are cells of hosts,
+    outermost ones blocks of cells, each in the order of the fabric. Cost: O(hosts)."""
+    block_of = fabric.tiers[0].domain_by_host if fabric.tiers else np.zeros(fabric.host_count, int)
+    has_cells = len(fabric.tiers) > 1
+    cell_of = fabric.tiers[-1].domain_by_host if has_cells else np.arange(fabric.host_count)
+    firsts = np.unique(cell_of, return_index=True)[1]
+    within = _arranged(_running(cell_of), np.ones(2), 1.6)
+    cell = _arranged(_running(block_of[firsts])[cell_of], within[1] + 0.35 * has_cells, 1.35)
+    inside, block = within[0] + cell[0], cell[1] + 1.0 - 0.35 * has_cells
+    count = int(block_of.max()) + 1
+    scale = max(3.6, _across(count, block, 2.1) * block[0] / inches)
+    gap = scale * (np.array([0.16, 0.4]) if count <= MOST_TITLED else np.array([0.04, 0.04]))
+    corner, size = _arranged(np.arange(count), block + gap, 2.1)
+    corner[:, 1] += gap[1]
+    width = max(float(size[0] - gap[0]), scale * inches)
+    return FloorPlan(
+        corner[block_of] + inside + 0.5, corner, block, np.array([width, size[1]]), width / inches
+    )
+
+
+def _across(count: int, box: Floats, aspect: float) -> int:
+    """Return how many of these boxes stand in a row, so that all together are about `aspect` times
+    as wide as high and few places stay empty."""
+    ideal = min(float(count), max(1.0, sqrt(count * aspect * box[1] / box[0])))
+    near = range(ceil(0.7 * ideal), min(count, int(1.4 * ideal)) + 1)
+    return min(near, key=lambda across: (-count % across, abs(across - ideal)))
+
+
+def _arranged(number: Ints, box: Floats, aspect: float) -> tuple[Floats, Floats]:
+    """Return the corner of each numbered box in rows of them, and the size of all together."""
+    count = int(number.max()) + 1
+    across = _across(count, box, aspect)
+    corner = np.stack([number % across, number // across], axis=1) * box
+    return corner, box * (across, ceil(count / across))
+
+
+def _running(group: Ints) -> Ints:
+    """How many of the same group stand before each."""
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    running = np.empty(len(group), dtype=np.int64)
+    sizes = np.diff(np.append(starts, len(group)))
+    running[order] = np.arange(len(group)) - np.repeat(starts, sizes)
+    return running
+
+
 def _map(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping) -> None:
     """Hosts as squares, coloured; blocks framed, each with its name."""
-    axes.set_xlim(0, places.width)
-    axes.set_ylim(0, places.height)
-    axes.set_aspect("equal")
+    axes.set_xlim(0, places.size[0])
+    axes.set_ylim(places.size[1], 0)
     axes.set_axis_off()
-    count = picture.fabric.host_count
-    x, y = places.corner[:, 0], places.corner[:, 1]
     rim = 0.07
-    corners = [(rim, rim), (1 - rim, rim), (1 - rim, 1 - rim), (rim, 1 - rim)]
-    squares = np.stack([np.stack([x + a, y + b], axis=1) for a, b in corners], axis=1)
+    square = np.array([(rim, rim), (1 - rim, rim), (1 - rim, 1 - rim), (rim, 1 - rim)])
+    squares = places.corner[:, None] + square
     hosts = PolyCollection(list(squares), facecolors=_host_colours(picture, groups), linewidths=0)
     hosts.set_snap(False)  # else some hosts of a row touch and some do not
-    hosts.set_rasterized(count > MOST_VECTOR_HOSTS)
+    hosts.set_rasterized(picture.fabric.host_count > MOST_VECTOR_HOSTS)
     axes.add_collection(hosts, autolim=False)
-    for i, (left, low, width, height) in enumerate(places.blocks):
-        corner, size = (left - PAD, low - PAD), (width + 2 * PAD, height + 2 * PAD)
-        frame = Rectangle(corner, *size, fill=False, edgecolor=light("line"), linewidth=0.8)
+    width, height = places.block
+    for i, (left, top) in enumerate(places.blocks.tolist()):
+        frame = Rectangle((left, top), width, height, fill=False, ec=light("line"), lw=0.8)
         frame.set_clip_on(False)
         axes.add_patch(frame)
-        if places.is_titled and picture.fabric.tiers:
-            _title(axes, picture, places, groups, i)
+        if picture.fabric.tiers and len(places.blocks) <= MOST_TITLED:
+            tier = picture.fabric.tiers[0]
+            inside = groups.group_by_host[tier.domain_by_host == i]
+            words = group_words(inside[inside >= 0], groups.kind)
+            text = block_title(tier.domains[i], words, int(LETTERS * width / places.scale))
+            above = top - 0.06 * places.scale
+            axes.text(left, above, text, fontsize=SMALL, color=INK)
+
+
+def block_title(name: str, words: str, letters: int) -> str:
+    """Return the name of a block and what lies there, without that where it has no room; of a long
+    name the end, for names differ there."""
+    text = f"{name}   {words}".strip()
+    if len(text) <= letters:
+        return text
+    return name if len(name) <= letters else "…" + name[-max(letters - 1, 3) :]
 
 
 def _host_colours(picture: Picture, groups: Grouping) -> list[str]:
@@ -139,26 +217,6 @@ def _host_colours(picture: Picture, groups: Grouping) -> list[str]:
         for host in hosts.tolist():
             by_host[host] = colour
     return by_host
-
-
-def _title(axes: Axes, picture: Picture, places: FloorPlan, groups: Grouping, block: int) -> None:
-    left, low, width, height = places.blocks[block]
-    tier = picture.fabric.tiers[0]
-    inside = groups.group_by_host[tier.domain_by_host == block]
-    size = 8.5 if width > 1.7 * places.hosts_per_inch else 7.0
-    words = group_words(inside[inside >= 0], groups.kind)
-    above: dict[str, Any] = {"xytext": (0, 3), "textcoords": "offset points", "fontsize": size}
-    left_end, right_end = (left - PAD, low + height + PAD), (left + width + PAD, low + height + PAD)
-    room = int(width / places.hosts_per_inch * 72 / (0.62 * size)) - len(words) - 2  # letters
-    axes.annotate(
-        fitting(tier.domains[block], room), left_end, ha="left", weight="bold", color=INK, **above
-    )
-    axes.annotate(words, right_end, ha="right", color=PALE, **above)
-
-
-def fitting(name: str, letters: int) -> str:
-    """Return the end of a name that is too long, for names differ at the end."""
-    return name if len(name) <= letters else "…" + name[-max(letters - 1, 3) :]
 
 
 def group_words(groups: Ints, kind: str) -> str:
@@ -173,82 +231,49 @@ def group_words(groups: Ints, kind: str) -> str:
     return f"{kind}{'s' if len(numbers) > 1 else ''} {', '.join(ranges)}"
 
 
-def _legend(made: Figure, axes: Axes, picture: Picture, groups: Grouping) -> None:
+def _legend(axes: Axes, picture: Picture, groups: Grouping) -> None:
+    """Colours of the groups, of every other one and so on where they are many, and of the states of
+    hosts."""
     axes.set_axis_off()
     shades = palette(groups.count)
     state = states(picture.fabric, picture.placement, picture.free)
-    words = [
+    shown = range(0, groups.count, -(-groups.count // MOST_NAMED))
+    named = [(f"{groups.kind} 0", shades[0]), *((str(i), shades[i]) for i in shown[1:])]
+    for hosts, text, colour in (
         (state.spare, "spare", SPARE),
         (state.busy, "busy", BUSY),
         (state.free, "free", FREE),
-    ]
-    others = [(f"{text} ({len(hosts):,})", colour) for hosts, text, colour in words if len(hosts)]
-    is_named = groups.count <= MOST_NAMED
-    named = [(str(i), shade) for i, shade in enumerate(shades)] if is_named else []
-    if is_named:
-        axes.text(0, 0.5, groups.kind, fontsize=SMALL, color=INK, va="center")
-    else:
-        _scale(made, axes, shades, groups)
+    ):
+        if len(hosts):
+            named.append((f"{text} ({len(hosts):,})", colour))
     handles = [
         Patch(facecolor=colour, edgecolor=light("line"), linewidth=0.4, label=text)
-        for text, colour in [*named, *others]
+        for text, colour in named
     ]
-    axes.legend(
-        handles=handles,
-        loc="center left",
-        bbox_to_anchor=(0.055 if is_named else 0.45, 0.5),
-        ncols=max(1, len(handles)),
-        frameon=False,
-        fontsize=SMALL,
-        handlelength=1.1,
-        handleheight=1.1,
-        handletextpad=0.35,
-        columnspacing=0.95,
-        borderaxespad=0,
-    )
+    size: dict[str, Any] = {"handlelength": 1.1, "handletextpad": 0.35, "columnspacing": 0.95}
+    size |= {"fontsize": SMALL, "borderaxespad": 0, "borderpad": 0}
+    axes.legend(handles=handles, loc="center left", ncols=len(handles), frameon=False, **size)
 
 
-def _scale(made: Figure, axes: Axes, shades: Sequence[str], groups: Grouping) -> None:
-    """A colour bar, where groups are too many for a colour each."""
-    box = axes.inset_axes((0.055, 0.5, 0.36, 0.25))
-    scale = ScalarMappable(Normalize(-0.5, groups.count - 0.5), ListedColormap(list(shades)))
-    bar = made.colorbar(scale, cax=box, orientation="horizontal")
-    axes.text(0, 0.5, groups.kind, fontsize=SMALL, color=INK, va="center")
-    bar.ax.tick_params(labelsize=SMALL, length=2, color=PALE)
-    bar.outline.set_visible(False)
-
-
-def _bars(axes: Axes, tier: Tier, seconds: Floats) -> None:
-    """One bar a domain; names and numbers as far as they have room."""
-    at = np.arange(len(seconds))
-    longest = max(map(len, tier.domains))
-    step = -(-len(at) * (longest + 1) * LETTER // (INCHES - 2 * MARGIN))
-    pitch_inches = (INCHES - 2 * MARGIN) / len(at)
-    width = min(0.62, 0.9 / pitch_inches) if pitch_inches > 0.1 else 1.0
-    axes.bar(at, seconds, width=width, color=light("blue"))
-    axes.set_xlim(-0.6, len(at) - 0.4)
+def _bars(axes: Axes, fabric: Fabric, seconds: Floats) -> None:
+    """One bar a domain, with names and numbers where they have room."""
+    tier = fabric.tiers[0]
+    bars = axes.bar(np.arange(len(seconds)), seconds, width=0.62, color=light("blue"))
+    axes.set_xlim(-0.6, len(seconds) - 0.4)
     axes.set_ylim(0, seconds.max() * 1.22)
     styled(axes, grid="")
     axes.spines["left"].set_visible(False)
     axes.set_yticks([])
-    shown = at[: len(at) - int(0.8 * (step - 1)) : int(step)]
-    side = "center" if step == 1 else "left"  # else the first would leave the paper
-    axes.set_xticks(shown, [tier.domains[i] for i in shown], ha=side)
-    scale, unit = _unit(float(seconds.max()))
-    title = f"uplink of each {tier.name}: {unit} busy in a step, at full rate"
-    if step == 1:
-        for i, value in enumerate(seconds.tolist()):
-            text = f"{value / scale:.3g}" if value else ""
-            axes.annotate(text, (i, value), (0, 2), textcoords="offset points", **NUMBER)
+    title, room = f"uplink of each {tier.name}: busy in a step, at full rate", LETTERS * INCHES
+    are_named = len(seconds) * (1 + max(map(len, tier.domains))) <= room
+    axes.set_xticks(*(([*range(len(seconds))], tier.domains) if are_named else ([],)))
+    if len(seconds) * len("16.6 ms ") <= room:
+        numbers = [seconds_text(each) if each else "" for each in seconds.tolist()]
+        axes.bar_label(bars, numbers, padding=2, fontsize=SMALL, color=INK)
     else:
-        title += f"; most {seconds.max() / scale:.3g}, {tier.domains[int(seconds.argmax())]}"
+        most = int(seconds.argmax())
+        title += f"; most {seconds_text(float(seconds[most]))}, {tier.domains[most]}"
     titled(axes, title)
-
-
-def _unit(longest_s: float) -> tuple[float, str]:
-    """Seconds in a unit, and its name, so that most numbers have few digits."""
-    units = ((1.0, "seconds"), (1e-3, "milliseconds"), (1e-6, "microseconds"))
-    return next((unit for unit in units if longest_s >= unit[0]), (1e-9, "nanoseconds"))
 
 
 def uplink_seconds(fabric: Fabric, request: Request, placement: Placement) -> Floats:
@@ -257,15 +282,6 @@ def uplink_seconds(fabric: Fabric, request: Request, placement: Placement) -> Fl
         return np.zeros(0)
     leaving = egress(fabric, request, placement.hosts)
     return seconds_over(np.array(leaving, dtype=np.float64), fabric.tiers[0].uplink_bytes_per_s)
-
-
-HUES = tuple(map(light, ("blue", "orange", "green", "pink", "sky", "purple", "brown")))
-SHADES = (0.0, 0.5, -0.42)  # towards white, towards black
-MOST_NAMED = len(HUES) * len(SHADES)
-DARKEST = 0.12
-FREE, BUSY, SPARE = light("map-free"), light("map-somebody"), light("ink")
-NOT_OF_JOB = -1
-AXES = {"stage": "pp", "replica": "dp"}
 
 
 @struct(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from placement.placer import place
 from placement.workload.request import Objective, Placement, Request, SpareRule, StepBound, TierCut
 from scheduler.cli import plot
 from scheduler.cli.plot import figure as colours
-from scheduler.cli.plot.figure import fitting, group_words, uplink_seconds
-from scheduler.cli.plot.geometry import PAD, plan
+from scheduler.cli.plot.figure import block_title, group_words, plan, uplink_seconds
 from tests.build import coordinates, fabric, flat, gang, two_tiers
 from tests.commands import Muster
 
@@ -46,28 +45,27 @@ def placed(found: Fabric, request: Request, free: int | None = None) -> Placemen
 def test_hosts_stand_in_their_block_each_in_a_square_of_its_own(name: str) -> None:
     found = FABRICS[name]
     places = plan(found, 11.5)
-    corner, blocks = places.corner, np.array(places.blocks)
+    corner, blocks = places.corner, places.blocks
     order = np.lexsort((corner[:, 0], np.round(corner[:, 1], 6)))
     along = np.diff(corner[order], axis=0)
     same_row = np.abs(along[:, 1]) < 1e-6
     assert (along[same_row, 0] > 1 - 1e-6).all()
     assert (np.diff(np.unique(np.round(corner[:, 1], 6))) > 1 - 1e-5).all()
     of_host = found.tiers[0].domain_by_host if found.tiers else np.zeros(found.host_count, int)
-    low, high = blocks[of_host, :2], blocks[of_host, :2] + blocks[of_host, 2:]
-    assert (corner >= low - 1e-9).all()
-    assert (corner + 1 <= high + 1e-9).all()
+    assert (corner >= blocks[of_host] - 1e-9).all()
+    assert (corner + 1 <= blocks[of_host] + places.block + 1e-9).all()
 
 
 @pytest.mark.parametrize("name", FABRICS)
 def test_frames_are_apart_and_on_the_paper(name: str) -> None:
     places = plan(FABRICS[name], 11.5)
-    frames = [(x - PAD, y - PAD, x + w + PAD, y + h + PAD) for x, y, w, h in places.blocks]
+    frames = [(x, y, x + places.block[0], y + places.block[1]) for x, y in places.blocks.tolist()]
     for a, b in combinations(frames, 2):
         assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
-    for left, low, right, top in frames:
-        assert min(left, low) >= -1e-9
-        assert right <= places.width + 1e-6
-        assert top <= places.height + 1e-6
+    for left, top, right, low in frames:
+        assert min(left, top) >= -1e-9
+        assert right <= places.size[0] + 1e-6
+        assert low <= places.size[1] + 1e-6
 
 
 # --- colours ------------------------------------------------------------------------
@@ -130,8 +128,9 @@ def test_words_above_a_block() -> None:
         ([9, 10], "stages 9-10"),
     ):
         assert group_words(np.array(groups, dtype=np.int64), "stage") == words
-    long = "IBLEAF-01-02"
-    assert (fitting("z0", 10), fitting(long, 12), fitting(long, 6)) == ("z0", long, "…01-02")
+    long, words = "IBLEAF-01-02", "stage 3"
+    titles = [block_title(long, words, letters) for letters in (40, 12, 6)]
+    assert titles == [f"{long}   {words}", long, "…01-02"]
 
 
 # --- files -------------------------------------------------------------------------
