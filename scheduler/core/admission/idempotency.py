@@ -3,50 +3,23 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 import msgspec
 
 from muster.structs import replace, struct
 from scheduler.core.model.commands import (
-    CancelJob,
-    ChangeFabric,
-    EndJob,
-    HoldJob,
     JobCommand,
-    MoveHost,
-    MoveLink,
-    ReleaseJob,
-    RemoveWindow,
-    ReportHost,
-    ReportLink,
+    RequestCommand,
     RequeueJob,
-    SetWindow,
     SubmitJob,
     UpdateJob,
 )
 from scheduler.core.model.events import RequestAnswered
-from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.rejected import Rejected, invalid
-from scheduler.core.model.requests import CompletedRequest, parse_request_id
+from scheduler.core.model.requests import CompletedRequest, action_of, parse_request_id
 from scheduler.core.model.state import State
 
-RequestCommand = (
-    ChangeFabric
-    | SubmitJob
-    | UpdateJob
-    | HoldJob
-    | ReleaseJob
-    | RequeueJob
-    | CancelJob
-    | EndJob
-    | MoveHost
-    | ReportHost
-    | ReportLink
-    | MoveLink
-    | SetWindow
-    | RemoveWindow
-)
 SomeCommand = TypeVar("SomeCommand", bound=RequestCommand)
 
 
@@ -93,7 +66,7 @@ def answered(state: State, command: RequestCommand, now_ns: int) -> RequestAnswe
     if isinstance(command, JobCommand):
         job = state.find(command.name, command.uid)
         uid = job.uid if job is not None else ""
-    return RequestAnswered(now_ns, command.request_id, _words(command), uid)
+    return RequestAnswered(now_ns, command.request_id, action_of(command), uid)
 
 
 def repeated(state: State, request_id: str) -> CompletedRequest | None:
@@ -101,37 +74,3 @@ def repeated(state: State, request_id: str) -> CompletedRequest | None:
     done = state.request(request_id)
     is_same = done is not None and done.digest == parse_request_id(request_id).digest
     return done if is_same else None
-
-
-def _words(command: RequestCommand) -> str:
-    """Return what `command` asks for, as a verb and its object."""
-    match command:
-        case ChangeFabric():
-            return "change the fabric"
-        case SubmitJob():
-            return f"submit {command.spec.name}"
-        case UpdateJob():
-            return f"update {command.name}"
-        case HoldJob():
-            return f"hold {command.name}"
-        case ReleaseJob():
-            return f"release {command.name}"
-        case RequeueJob():
-            return f"requeue {command.name}"
-        case CancelJob():
-            return f"{JobState.CANCELLED} {command.name}"
-        case EndJob():
-            return f"{command.outcome} {command.name}"
-        case MoveHost():
-            return f"{command.move} {command.host}"
-        case ReportHost():
-            return f"{command.signal} {command.host}"
-        case ReportLink():
-            return f"report link {command.link}"
-        case MoveLink():
-            return f"{command.move} link {command.link}"
-        case SetWindow():
-            return f"set window {command.window.name}"
-        case RemoveWindow():
-            return f"remove window {command.name}"
-    assert_never(command)

@@ -243,22 +243,16 @@ class RemoveWindow:
 
 JobCommand = UpdateJob | HoldJob | ReleaseJob | RequeueJob | CancelJob | EndJob  # of one there is
 
-Command = (
+RequestCommand = (  # may have the id of the request that it is
     SubmitJob
-    | UpdateJob
-    | HoldJob
-    | ReleaseJob
-    | RequeueJob
-    | CancelJob
-    | EndJob
-    | OpenChannel
+    | JobCommand
     | MoveHost
     | ReportHost
     | ReportLink
     | MoveLink
     | ChangeFabric
-    | LoadTenants
-    | LoadHealth
     | SetWindow
     | RemoveWindow
 )
+
+Command = RequestCommand | OpenChannel | LoadTenants | LoadHealth

@@ -17,11 +17,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple, assert_never
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from scheduler.core.collections.persistent_map import newest_of_each
+from scheduler.core.model.commands import (
+    CancelJob,
+    ChangeFabric,
+    EndJob,
+    HoldJob,
+    MoveHost,
+    MoveLink,
+    ReleaseJob,
+    RemoveWindow,
+    ReportHost,
+    ReportLink,
+    RequestCommand,
+    RequeueJob,
+    SetWindow,
+    SubmitJob,
+    UpdateJob,
+)
 from scheduler.core.model.events import (
     Defragmented,
     Event,
@@ -30,6 +47,7 @@ from scheduler.core.model.events import (
     HostMoved,
     HostSignalled,
     JobEnded,
+    JobEvent,
     JobHeld,
     JobReleased,
     JobRequeued,
@@ -64,49 +82,49 @@ class Remembered(NamedTuple):
     counts: Mapping[str, int]
 
 
+_KINDS: Final = {
+    "change the fabric": (ChangeFabric, FabricChanged),
+    "submit {0.spec.name}": (SubmitJob, JobSubmitted),
+    "update {0.name}": (UpdateJob, JobUpdated),
+    "hold {0.name}": (HoldJob, JobHeld),
+    "release {0.name}": (ReleaseJob, JobReleased),
+    "requeue {0.name}": (RequeueJob, JobRequeued),
+    "resize {0.name}": (GangResized,),
+    "cancelled {0.name}": (CancelJob,),
+    "{0.outcome} {0.name}": (EndJob, JobEnded),
+    "{0.move} {0.host}": (MoveHost, HostMoved),
+    "{0.signal} {0.host}": (ReportHost, HostSignalled),
+    "report link {0.link}": (ReportLink, LinkReported),
+    "{0.move} link {0.link}": (MoveLink, LinkMoved),
+    "defragment for {0.goal}": (Defragmented,),
+    "set window {0.window.name}": (SetWindow, WindowSet),
+    "remove window {0.name}": (RemoveWindow, WindowRemoved),
+    "{0.request}": (RequestAnswered,),
+}
+ACTIONS: Final[dict[type, str]] = {each: text for text, kinds in _KINDS.items() for each in kinds}
+
+
+def action_of(request: RequestCommand | RequestEvent) -> str:
+    """Return what a command asks for, or an event did at a request, as a verb and its object."""
+    return ACTIONS[type(request)].format(request)
+
+
 def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Remembered:
     """Return the completed requests with the one that caused `event`, if it had an id. `jobs`:
     before the event."""
     if not isinstance(event, RequestEvent) or not event.request_id:
         return known
     uid, answer = "", ""
-    match event:
-        case FabricChanged():
-            digest = "change the fabric"
-        case JobSubmitted():
-            digest, uid = f"submit {event.spec.name}", event.uid
-        case JobUpdated():
-            digest, uid = f"update {event.name}", jobs[event.name].uid
-        case JobHeld():
-            digest, uid = f"hold {event.name}", jobs[event.name].uid
-        case JobReleased():
-            digest, uid = f"release {event.name}", jobs[event.name].uid
-        case GangResized():
-            digest, uid = f"resize {event.name}", jobs[event.name].uid
-        case JobRequeued():
-            digest, uid = f"requeue {event.name}", jobs[event.name].uid
-        case JobEnded():
-            digest, uid = f"{event.outcome} {event.name}", jobs[event.name].uid
-        case HostMoved():
-            digest = f"{event.move} {event.host}"
-        case HostSignalled():
-            digest = f"{event.signal} {event.host}"
-        case LinkReported():
-            digest = f"report link {event.link}"
-        case LinkMoved():
-            digest = f"{event.move} link {event.link}"
-        case Defragmented():
-            digest, answer = f"defragment for {event.goal}", event.sentence
-        case WindowSet():
-            digest = f"set window {event.window.name}"
-        case WindowRemoved():
-            digest = f"remove window {event.name}"
-        case RequestAnswered():
-            digest, uid, answer = event.request, event.uid, event.answer
-        case _:
-            assert_never(event)
+    if isinstance(event, JobSubmitted | RequestAnswered):
+        uid = event.uid
+    elif isinstance(event, JobEvent):
+        uid = jobs[event.name].uid
+    if isinstance(event, RequestAnswered):
+        answer = event.answer
+    elif isinstance(event, Defragmented):
+        answer = event.sentence
     identifier = parse_request_id(event.request_id)
-    done = CompletedRequest(digest, identifier.digest, uid, answer)
+    done = CompletedRequest(action_of(event), identifier.digest, uid, answer)
     return Remembered(
         *newest_of_each(
             known.requests,

@@ -14,6 +14,7 @@ from typing import get_args
 import pytest
 
 from scheduler.core import JobState, State, replay
+from scheduler.core.model.commands import RequestCommand
 from scheduler.core.model.dependency import Dependency, DependencyKind, DependencyTerm
 from scheduler.core.model.events import (
     CheckpointSaved,
@@ -34,6 +35,7 @@ from scheduler.core.model.index import Index
 from scheduler.core.model.job import Attempt, HostNames
 from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import HostMove, Mover
+from scheduler.core.model.requests import ACTIONS
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.eventlog import codec, snapshots
 from scheduler.eventlog.ended_jobs import job_of
@@ -76,6 +78,7 @@ def test_every_event_with_the_id_of_a_request_is_remembered_under_it() -> None:
         kind for kind in get_args(Event) if "request_id" in inspect.signature(kind).parameters
     }
     assert set(get_args(RequestEvent)) == with_id
+    assert set(ACTIONS) == {*get_args(RequestEvent), *get_args(RequestCommand)}
 
 
 def test_a_record_that_is_no_event_is_refused() -> None:
