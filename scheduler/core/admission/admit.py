@@ -13,7 +13,7 @@ from placement.fabric.links import checked_share, uplink_of
 from placement.workload.request import NO_SPARES
 from placement.workload.traffic import axis_traffic
 from scheduler.core.admission import dependencies, idempotency
-from scheduler.core.admission.etag import host_etag, job_etag, link_etag, stale, window_etag
+from scheduler.core.admission.etag import host_etag, job_etag, job_of, link_etag, stale, window_etag
 from scheduler.core.admission.fabric import change_fabric
 from scheduler.core.admission.launch import open_channel
 from scheduler.core.admission.report import report
@@ -75,7 +75,6 @@ from scheduler.core.model.rejected import (
     Violation,
     invalid,
     no_host,
-    no_job,
     no_link,
     no_window,
 )
@@ -111,6 +110,13 @@ def admit(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Re
 
 
 def _admitted(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
+    try:
+        return _checked(state, command, now_ns)
+    except BadInput as error:
+        return invalid(error.field, error.message)
+
+
+def _checked(state: State, command: Command, now_ns: int) -> tuple[Event, ...] | Rejected:
     match command:
         case SubmitJob():
             return _submit(state, command, now_ns)
@@ -224,18 +230,14 @@ def _submit_job(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, .
         return invalid("time_limit_s", "must be at least 1")
     if wrong := unknown_tenant_or_class(spec, state.tenants):
         return invalid(*wrong)
-    try:
-        axis_traffic(spec.request)
-        affinity.check(state.loaded_fabric, spec.affinity)
-        never = impossible(state.loaded_fabric, spec)
-        if never is None and spec.checkpoint.peers:
-            least = least_request(state.loaded_fabric, spec)
-            gpus = gpus_wanted(state.loaded_fabric, least.where)
-            refuse_without_peers(least, gpus, spec.checkpoint.peers)
-    except BadInput as error:
-        return invalid(error.field, error.message)
-    if never is not None:
+    axis_traffic(spec.request)
+    affinity.check(state.loaded_fabric, spec.affinity)
+    if never := impossible(state.loaded_fabric, spec):
         return Rejected(Code.INFEASIBLE, never.reason)
+    if spec.checkpoint.peers:
+        least = least_request(state.loaded_fabric, spec)
+        gpus = gpus_wanted(state.loaded_fabric, least.where)
+        refuse_without_peers(least, gpus, spec.checkpoint.peers)
     if beyond := beyond_quota(state, spec):
         return Rejected(Code.INFEASIBLE, beyond.reason)
     awaited = dependencies.resolved(state, spec, command.user, command.long_ended)
@@ -262,10 +264,7 @@ def _namesake(state: State, spec: JobSpec) -> Job | None:
 def _load_tenants(state: State, tenants: Tenants, now_ns: int) -> tuple[Event, ...] | Rejected:
     if tenants == state.tenants:
         return ()
-    try:
-        guarantees.check(tenants, state.loaded_fabric)
-    except BadInput as error:
-        return invalid(error.field, error.message)
+    guarantees.check(tenants, state.loaded_fabric)
     for job in state.jobs.values():
         if wrong := unknown_tenant_or_class(job.spec, tenants):
             message = f"job {job.name} is {job.state}: {wrong[1]}"
@@ -288,8 +287,6 @@ def _set_window(state: State, command: SetWindow, now_ns: int) -> tuple[Event, .
         return refusal
     try:
         window_set = resolved(state, window, now_ns)
-    except BadInput as error:
-        return invalid(error.field, error.message)
     except HostsUnavailable as error:
         return Rejected(Code.PRECONDITION, str(error))
     if before is not None and before.window == window_set:
@@ -316,11 +313,9 @@ def _stale_window(etag: str, booking: Booking) -> Rejected | None:
 
 
 def _cancel(state: State, command: CancelJob, now_ns: int) -> tuple[Event, ...] | Rejected:
-    job = state.find(command.name, command.uid)
-    if job is None:
-        return no_job(command.name, command.uid)
-    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
-        return refusal
+    job = job_of(state, command)
+    if isinstance(job, Rejected):
+        return job
     if job.state is JobState.CANCELLED:
         return ()
     if job.state not in LIVE:
@@ -355,11 +350,9 @@ _OUTCOMES = {JobState.COMPLETED: JobMove.COMPLETE, JobState.FAILED: JobMove.FAIL
 def _end(state: State, command: EndJob, now_ns: int) -> tuple[Event, ...] | Rejected:
     if command.outcome not in _OUTCOMES:
         return invalid("outcome", "must be completed or failed")
-    job = state.find(command.name, command.uid)
-    if job is None:
-        return no_job(command.name, command.uid)
-    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
-        return refusal
+    job = job_of(state, command)
+    if isinstance(job, Rejected):
+        return job
     if job.state is command.outcome and command.attempt in (0, job.attempt):
         return ()
     if command.attempt not in (0, job.attempt):
@@ -414,10 +407,7 @@ def report_link(state: State, command: ReportLink, now_ns: int) -> tuple[Event, 
     """Check a report on an uplink. No events when it was reported so already."""
     if refusal := _unknown(state, command.link):
         return refusal
-    try:
-        share = checked_share(command.share)
-    except BadInput as error:
-        return invalid(error.field, error.message)
+    share = checked_share(command.share)
     if state.link(command.link).share == share:
         return ()
     return (LinkReported(now_ns, command.link, share, command.detail, command.request_id),)
@@ -439,9 +429,10 @@ def move_link(state: State, command: MoveLink, now_ns: int) -> tuple[Event, ...]
 def _unknown(state: State, name: str) -> Rejected | None:
     try:
         uplink_of(state.loaded_fabric, name, "name")
-    except BadInput as error:
-        is_host = name in state.loaded_fabric.index_by_name
-        return invalid("name", error.message) if is_host else no_link(name)
+    except BadInput:
+        if name in state.loaded_fabric.index_by_name:
+            raise
+        return no_link(name)
     return None
 
 
@@ -485,11 +476,9 @@ def requeue(state: State, command: RequeueJob, now_ns: int) -> tuple[Event, ...]
 
 def _live(state: State, command: HoldJob | ReleaseJob | RequeueJob) -> Job | Rejected:
     """The job of a command that is about a live one."""
-    job = state.find(command.name, command.uid)
-    if job is None:
-        return no_job(command.name, command.uid)
-    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
-        return refusal
+    job = job_of(state, command)
+    if isinstance(job, Rejected):
+        return job
     if job.state not in LIVE:
         return Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
     return job

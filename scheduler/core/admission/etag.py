@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
+from scheduler.core.model.commands import JobCommand, ResizeJob
 from scheduler.core.model.job import Job
 from scheduler.core.model.records.tenant import TenantMark
-from scheduler.core.model.rejected import Code, Rejected
-from scheduler.core.model.state import Host, LinkRecord
+from scheduler.core.model.rejected import Code, Rejected, no_job
+from scheduler.core.model.state import Host, LinkRecord, State
 from scheduler.core.model.window import Booking
 from scheduler.core.policies.tenants import Tenant
 
@@ -67,6 +68,15 @@ def stale(given: str, current: Callable[[], str], field: str) -> Rejected | None
         return None
     message = f"{field} has changed since you looked: its etag is {now or 'none'}, not {given}"
     return Rejected(Code.STALE, message)
+
+
+def job_of(state: State, command: JobCommand | ResizeJob) -> Job | Rejected:
+    """Return the job that a command is about, or refuse the command when there is none or when it
+    is meant for the job as it was."""
+    job = state.find(command.name, command.uid)
+    if job is None:
+        return no_job(command.name, command.uid)
+    return stale(command.etag, lambda: job_etag(job), f"job {job.name}") or job
 
 
 def digest(*parts: object) -> str:

@@ -25,7 +25,7 @@ from scheduler.core.model.commands import ChangeFabric
 from scheduler.core.model.events import Event, FabricChanged, SparesChanged
 from scheduler.core.model.job import Job, JobSpec
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.rejected import Code, Rejected, invalid
+from scheduler.core.model.rejected import Code, Rejected
 from scheduler.core.model.state import State
 from scheduler.core.model.window import WindowKind
 from scheduler.core.policies import affinity
@@ -108,13 +108,12 @@ class FabricChange:
 
 
 def change_fabric(state: State, command: ChangeFabric, now_ns: int) -> tuple[Event, ...] | Rejected:
-    """Return the event of a change to another fabric, or refuse it with the first obstacle."""
+    """Return the event of a change to another fabric, or refuse it with the first obstacles.
+
+    Raises: BadInput naming the field."""
     if refusal := stale_fabric(state, command):
         return refusal
-    try:
-        change = fabric_change(state, command)
-    except BadInput as error:
-        return invalid(error.field, error.message)
+    change = fabric_change(state, command)
     if change.is_empty:
         return ()
     if change.refusals:

@@ -6,12 +6,12 @@ from typing import Final
 
 from muster.structs import replace
 from scheduler.core.admission.dependencies import resolved
-from scheduler.core.admission.etag import job_etag, stale
+from scheduler.core.admission.etag import job_of
 from scheduler.core.model.commands import UpdateJob
 from scheduler.core.model.events import Event, JobUpdated
 from scheduler.core.model.job import MOST_LABELS, Job, JobSpec
 from scheduler.core.model.lifecycle import LIVE, Hold, JobState
-from scheduler.core.model.rejected import Code, Rejected, invalid, no_job
+from scheduler.core.model.rejected import Code, Rejected, invalid
 from scheduler.core.model.state import State
 from scheduler.core.tenancy.entitlement import beyond_quota, unknown_tenant_or_class
 
@@ -30,11 +30,9 @@ UPDATABLE: Final = (
 def update(state: State, command: UpdateJob, now_ns: int) -> tuple[Event, ...] | Rejected:
     """Change a job's specification. Labels, the time limit and how many tasks of its array run
     change as long as the job lives; all else only while it waits."""
-    job = state.find(command.name, command.uid)
-    if job is None:
-        return no_job(command.name, command.uid)
-    if refusal := stale(command.etag, lambda: job_etag(job), f"job {job.name}"):
-        return refusal
+    job = job_of(state, command)
+    if isinstance(job, Rejected):
+        return job
     for field in command.fields:
         if field not in UPDATABLE:
             known = ", ".join(name.replace("_ns", "_time") for name in UPDATABLE)

@@ -17,7 +17,7 @@ from placement.fabric.hostset import HostSet
 from placement.workload.replicas import check_batch, sized
 from placement.workload.request import GangRole, Placement, Request
 from placement.workload.roles import request_of_roles
-from scheduler.core.admission.etag import job_etag, stale
+from scheduler.core.admission.etag import job_of
 from scheduler.core.admission.idempotency import earlier
 from scheduler.core.capacity.grow import lacking_hosts, place_resized
 from scheduler.core.capacity.placer import make_placer
@@ -82,11 +82,9 @@ def carried_out(
     that size, or where this request was answered before."""
     if before := earlier(state, wanted.request_id):
         return before.answer
-    job = state.find(wanted.name, wanted.uid)
-    if job is None:
-        return no_job(wanted.name, wanted.uid)
-    if refusal := stale(wanted.etag, lambda: job_etag(job), f"job {job.name}"):
-        return refusal
+    job = job_of(state, wanted)
+    if isinstance(job, Rejected):
+        return job
     if isinstance(planned, Rejected):
         return planned
     assert planned.spec is not None
