@@ -1351,7 +1351,7 @@ class ExplainJobRequest(_message.Message):
     def suppose(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Conditions of a what-if, taken to hold one after the other; nothing is changed. Each is one of
         cordon, drain, uncordon, fail or repair with a host or a domain; cancel or end with a job; or,
-        of the job that is asked about, spares, priority, limit, tenant or class with a value:
+        of the job that is asked about, priority, class or limit with a value:
         "cordon z3", "cancel b", "limit 2h". Jobs are named as in other requests. Empty: why it waits as things are.
         """
 

@@ -215,9 +215,6 @@ async def test_who_is_of_a_tenant_that_is_not_there_learns_of_no_others(tmp_path
     async with trio(tmp_path, of="cats") as t:
         errors = [await refused(t.bob.CreateJob(create("a")))]
         errors.append(await refused(t.bob.ListSlots(service_pb2.ListSlotsRequest())))
-        await t.ada.CreateJob(held("a"))
-        suppose = service_pb2.ExplainJobRequest(name="a", suppose=["tenant cats"])
-        errors.append(await refused(t.ada.ExplainJob(suppose)))
     assert "no tenant 'cats'" in errors[0].message
     for error in errors:
         assert "bots" not in str(error)
@@ -270,7 +267,6 @@ async def test_a_condition_tells_nothing_of_tenants_jobs_and_windows(t: Trio) ->
     await t.root.CreateWindow(secret_window())
     await t.bob.CreateJob(create("b", 8, priority_class="spot"))
     for condition, there, not_there in (
-        ("tenant {}", "ads", "nobody"),
         ("cancel {}", "ads/victim", "ads/nobody"),
         ("end {}", "victim", "nobody"),
         ("without-window {}", "secret-plan", "nothing"),
@@ -355,7 +351,7 @@ MARKED_TENANTS = Tenants(
     classes=(PriorityClass("high", 10), PriorityClass("low", -5, is_preemptible=True)),
 )
 SUPPOSED = (
-    *("cordon z0", "fail z0-r0-h0", "repair z1-r1-h1", "priority 100", "spares 1", "limit 1h"),
+    *("cordon z0", "fail z0-r0-h0", "repair z1-r1-h1", "priority 100", "limit 1h"),
     *("class high", "class low", "uncordon z0"),
 )
 

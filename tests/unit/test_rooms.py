@@ -48,7 +48,7 @@ def test_a_planted_import_breaks_a_contract(
 def test_the_modules_that_read_lent_spares_and_write_the_index_of_a_state_are_known() -> None:
     """The fold writes `lent`, the etag covers it, and another fabric renumbers it; everybody else
     asks SpareLoans, or the job what it owns. The index is kept event by event by fold/index; the
-    others translate or suppose a whole state."""
+    others translate a whole state."""
     core, readers, writers = ROOT / "scheduler" / "core", set(), set()
     for path in core.rglob("*.py"):
         name, source = path.relative_to(core).as_posix(), path.read_text(encoding="utf-8")
@@ -71,7 +71,6 @@ def test_the_modules_that_read_lent_spares_and_write_the_index_of_a_state_are_kn
         "tenancy/spare_loans.py",
     }
     assert writers == {
-        "explain/conditions.py",
         "fold/fabric.py",
         "fold/index.py",
         "tenancy/ownership.py",

@@ -370,8 +370,8 @@ def explain(
         list[str] | None,
         typer.Option(
             "--if",
-            help="Answer as if: `cordon z3`, `cancel b`, `spares 0`, `priority 200`, `limit 2h`;"
-            " may be repeated. Changes nothing.",
+            help="Answer as if: `cordon z3`, `cancel b`, `priority 200`, `limit 2h`; may be"
+            " repeated. Changes nothing.",
         ),
     ] = None,
 ) -> None:

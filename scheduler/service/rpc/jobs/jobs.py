@@ -589,14 +589,12 @@ def _what_if(
 def _condition(state: State, condition: str, field: str) -> str:
     """The condition with the full name of the job that it is about. Raises: ApiError."""
     verb, _, rest = condition.strip().partition(" ")
-    name, who = rest.strip(), caller()
+    name = rest.strip()
     if verb in JOB_CONDITIONS and name:
         try:
             return f"{verb} {job_of(state, name, field=field).name}"
         except ApiError as refusal:
             raise invalid(field, f"{condition!r}: {refusal.message}") from None
-    if verb == "tenant" and who.tenant and not who.sees(state.tenants, name):
-        raise invalid(field, f"{condition!r}: {who.name} belongs to tenant {who.tenant}")
     booking = state.windows.get(name) if verb == "without-window" else None
     if booking is not None and not own_windows(state)(booking):
         raise invalid(field, f"{condition!r}: no window {name!r}")
