@@ -34,8 +34,7 @@ from network.step_simulation import play
 from network.step_tasks import Exchange, StepTasks, Task
 from placement.fabric.reader import from_spec
 from placement.workload.request import SpareRule
-from scheduler.files.job import job_to_mapping
-from tests.build import fabric_spec
+from tests.build import fabric_spec, job_to_mapping
 from tests.e2e.gangs import gang
 
 LEASE_S, LOOK_S = 3, 3

@@ -48,9 +48,9 @@ from placement.fabric.reader import from_spec
 from placement.workload.request import NO_SPARES
 from scheduler.client import Client, ServiceError
 from scheduler.core.model.requests import parse_request_id
-from scheduler.files.job import job_to_mapping
 from scheduler.v1 import service_pb2
 from scripts.local_host import environments
+from tests.build import job_to_mapping
 from tests.e2e.gangs import check_log, gang
 
 AGENT_LEASE_S = 3

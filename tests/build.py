@@ -63,6 +63,7 @@ from scheduler.core.model.job_array import parse_array
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.affinity import ANYBODY, Affinity
 from scheduler.core.queue.policies import queue_policy
+from scheduler.wire.specs import as_job_keys, spec_to_proto
 
 MINUTE_NS = 60 * SECOND_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -333,6 +334,11 @@ def spec(
     return JobSpec(
         name, request, priority, limit_s, tenant, priority_class, affinity, min_dp=min_dp
     )
+
+
+def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
+    """Return the content of a job file that describes `spec`."""
+    return as_job_keys(spec_to_proto(spec))
 
 
 def submit(name: str, hosts: int = 1, *, request_id: str = "", **job: Any) -> SubmitJob:

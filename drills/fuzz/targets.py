@@ -29,7 +29,7 @@ from scheduler.files.fabrics import overlay
 from scheduler.files.health.policyfile import load_health
 from scheduler.files.health.slurmnodes import load_slurm
 from scheduler.files.inputs import load_busy, load_fabric, load_job
-from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_mapping
 from scheduler.files.job_keys import JobKeys, parse_spares
 from scheduler.files.old_placement import load_placement
 from scheduler.files.step_table import read_table
@@ -41,7 +41,7 @@ from scheduler.wire.lists import filters, listing, paging
 from simulator import failures
 from simulator.traces.load import FORMATS, TraceFile
 from simulator.traces.record import BadRecord
-from tests.build import cordon, fabric, loaded, started, submit
+from tests.build import cordon, fabric, job_to_mapping, loaded, started, submit
 
 SMALL, LARGE = fabric(), preset("roce-24k")
 STATE = started(loaded(SMALL), cordon("z1-r1-h1"), submit("a", 2), submit("b", 8), submit("c", 2))

@@ -1,4 +1,4 @@
-"""The job file: the JobSpec that its content stands for, and back.
+"""The job file: the JobSpec that its content stands for.
 
 What each key may hold is in job_keys.py; what the values mean together is checked by the
 value types of placement.
@@ -7,9 +7,6 @@ value types of placement.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from datetime import UTC, datetime
-from enum import StrEnum
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,19 +17,17 @@ from placement.workload.framework_limits import check_parallelism
 from placement.workload.parallelism import AXES, Parallelism
 from placement.workload.replicas import batch_sizes, check_batch
 from placement.workload.request import (
-    EVEN_ALPHA,
     NO_SPARES,
     STEP_MODEL,
     GangRole,
     Objective,
     Request,
-    SpareRule,
 )
 from placement.workload.roles import request_of_roles
 from placement.workload.traffic import axis_traffic
 from placement.workload.training import Batch, ModelShape, Training
 from scheduler.core.model.dependency import DependencyTerm
-from scheduler.core.model.job import SECOND_NS, JobSpec
+from scheduler.core.model.job import JobSpec
 from scheduler.core.names import NAME_RULE, is_name
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.job_terms import (
@@ -40,7 +35,6 @@ from scheduler.core.policies.job_terms import (
     ContainerSpec,
     DatasetTerms,
     HangTerms,
-    Requeueing,
     RestartRule,
     RoleRun,
     RunSpec,
@@ -53,13 +47,11 @@ from scheduler.files.job_keys import (
     Replicas,
     RoleKeys,
     checked_keys,
-    parse_spares,
 )
-from scheduler.files.timeparse import written
 from scheduler.files.yaml12 import Document
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    pass
 
 
 _OF_ROLES = (
@@ -405,168 +397,3 @@ def _checked(
     except BadInput as error:
         problems.append((error.field, error.message))
         return None
-
-
-def job_to_mapping(spec: JobSpec) -> dict[str, Any]:
-    """Return the content of a job file that describes `spec`, without what is default."""
-    request = spec.request
-    mapping: dict[str, Any] = {"name": spec.name} if spec.name else {}
-    if request.roles:
-        own = {each.role: _role_constraints_mapping(each) for each in request.where.roles}
-        mapping["roles"] = [
-            _role_mapping(role, spec.run) | own.get(role.name, {}) for role in request.roles
-        ]
-    else:
-        mapping |= _shape_mapping(request)
-    if spec.min_dp:
-        resized_axes(mapping)["dp"] = {"min": spec.min_dp, "max": request.replicas}
-    mapping["spares"] = _spares_text(request.spares)
-    if request.objective is not usual_objective(request):
-        mapping["objective"] = request.objective.value
-    if request.spread_alpha != EVEN_ALPHA:
-        mapping["spread_alpha"] = request.spread_alpha
-    if request.cut_slack is not None:
-        mapping["cut_slack"] = request.cut_slack
-    for key, default in _SCALARS.items():
-        if (value := getattr(spec, key)) != default:
-            mapping[key] = value
-    if spec.labels:
-        mapping["labels"] = dict(spec.labels)
-    if constraints := _constraints(spec):
-        mapping["constraints"] = constraints
-    if checkpoint := _changed(spec.checkpoint):
-        mapping["checkpoint"] = checkpoint
-    if spec.run:
-        mapping["run"] = _run_mapping(spec.run)
-    if spec.begin_ns:
-        mapping["begin_time"] = written(datetime.fromtimestamp(spec.begin_ns // SECOND_NS, UTC))
-    if spec.dependencies:
-        mapping["dependencies"] = [
-            {"kind": term.kind.value, **({"job": term.job} if term.job else {})}
-            for term in spec.dependencies
-        ]
-    if spec.array and spec.array.task is None:
-        mapping["array"] = spec.array.text
-    if restarts := _restarts_mapping(spec.restarts):
-        mapping["restarts"] = restarts
-    if spec.requeue is not Requeueing.ALWAYS:
-        mapping["requeue"] = spec.requeue.value
-    if hang := _changed(spec.hang):
-        mapping["hang"] = hang
-    if spec.dataset is not None:
-        mapping["dataset"] = _changed(spec.dataset)
-    return mapping
-
-
-def resized_axes(mapping: dict[str, Any]) -> dict[str, Any]:
-    """Return the axes, in the content of a job file, of what may have several sizes."""
-    part: dict[str, Any] = mapping["roles"][-1] if mapping.get("roles") else mapping
-    axes: dict[str, Any] = part["parallelism"]
-    return axes
-
-
-def _shape_mapping(request: Request) -> dict[str, Any]:
-    mapping: dict[str, Any] = {"parallelism": plain(request.parallelism)}
-    if request.traffic:
-        mapping["traffic"] = dict(request.traffic)
-    if request.collectives:
-        mapping["collectives"] = {axis: c.value for axis, c in request.collectives}
-    if request.model:
-        mapping["model"] = _changed(request.model, always=("dtype",))
-    if request.batch:
-        known = ("global_sequences", "micro_sequences", "virtual_stages")
-        mapping["batch"] = _changed(request.batch, always=known)
-    if training := _changed(request.training):
-        mapping["training"] = training
-    if request.compute_s is not None:
-        mapping["compute_time_s"] = request.compute_s
-    return mapping
-
-
-def _role_mapping(role: GangRole, run: RunSpec | None) -> dict[str, Any]:
-    mapping = {"name": role.name, **_shape_mapping(role.request)}
-    if role.sends:
-        mapping["sends"] = dict(role.sends)
-    own = next((each for each in run.roles if each.name == role.name), None) if run else None
-    changed = _changed(own) if own else {}
-    if "command" in changed:
-        changed["command"] = list(changed["command"])
-    if "env" in changed:
-        changed["env"] = dict(changed["env"])
-    return mapping | changed
-
-
-def _role_constraints_mapping(own: RoleConstraints) -> dict[str, Any]:
-    constraints = {
-        "same": own.same,
-        "within": dict(own.within),
-        "segment": own.segment,
-        "beside": {tier: list(roles) for tier, roles in own.beside},
-        "avoid": {tier: list(roles) for tier, roles in own.avoid},
-    }
-    return {key: value for key, value in constraints.items() if value}
-
-
-def _restarts_mapping(rule: RestartRule) -> dict[str, Any]:
-    changed = _changed(rule)
-    mapping = {"max": changed.pop("most")} if "most" in changed else {}
-    if "backoff_s" in changed:
-        mapping["backoff_s"] = changed.pop("backoff_s")
-    if "exit" in changed:
-        changed["exit"] = list(changed["exit"])
-    return mapping | ({"on": changed} if changed else {})
-
-
-def _run_mapping(run: RunSpec) -> dict[str, Any]:
-    mapping = _changed(run)
-    for key in ("roles", *([] if run.command else ["command"])):
-        mapping.pop(key, None)
-    lists = {key: list(mapping[key]) for key in ("command", "warm", "gate") if key in mapping}
-    pairs: dict[str, Any] = {
-        key: dict(mapping[key]) for key in ("env", "env_from") if key in mapping
-    }
-    if run.container is not None:
-        pairs["container"] = {"image": run.container.image}
-        if run.container.mounts:
-            pairs["container"]["mounts"] = list(run.container.mounts)
-    return mapping | lists | pairs
-
-
-def _constraints(spec: JobSpec) -> dict[str, Any]:
-    where, affinity = spec.request.where, spec.affinity
-    constraints = {
-        "max_zones": where.max_zones,
-        "same": where.same,
-        "exclusive": affinity.exclusive,
-        "hosts": dict(where.labels),
-        "avoid": {tier: list(names) for tier, names in affinity.avoid},
-        "near": affinity.near,
-        "within": dict(where.within),
-        "segment": where.segment,
-    }
-    return {key: value for key, value in constraints.items() if value}
-
-
-def plain(value: DataclassInstance) -> dict[str, Any]:
-    """Return the fields by name, as dataclasses.asdict does for a value that holds no other
-    values."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
-def _changed(value: DataclassInstance, always: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields that have no default or another value than that; enums as text."""
-    return {
-        field.name: str(current) if isinstance(current, StrEnum) else current
-        for field in fields(value)
-        if (current := getattr(value, field.name)) != field.default or field.name in always
-    }
-
-
-def _spares_text(rule: SpareRule) -> int | str:
-    """The shortest form that reads back as the same rule."""
-    if rule.hosts is not None:
-        return rule.hosts
-    if rule.share is None:
-        return "auto"
-    percents = (f"{rule.share * 100:.{digits}g}%" for digits in range(6, 18))
-    return next((p for p in percents if parse_spares(p) == rule), f"{rule.share * 100!r}%")

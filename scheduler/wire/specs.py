@@ -1,20 +1,21 @@
 """Specifications of jobs as messages, and back.
 
-A message has the keys of the job file by the same names, so that both ways go through the
-mapping that files.job reads and writes: one schema, and the same errors at the same paths. How
-a field is copied follows from its descriptor. Some keys have another shape in a message:
-`parallelism.dp` of an elastic gang, `avoid` and `beside` of constraints, `restarts.on.exit`, and
-durations, which the key gives in seconds: `time_limit_s` is the field `time_limit`. In a message
-jobs have the names that their tenant calls them by; a specification that the core gets has full
-names.
+A message has the keys of the job file by the same names, and is read as the content of such a
+file: one schema, and the same errors at the same paths. It is filled from the fields of values
+that have these names. How a field is copied follows from its descriptor. Some keys have another
+shape in a message: `parallelism.dp` of an elastic gang, `avoid` and `beside` of constraints,
+`restarts.on.exit`, and durations, which the key gives in seconds: `time_limit_s` is the field
+`time_limit`. In a message jobs have the names that their tenant calls them by; a specification
+that the core gets has full names.
 """
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cache
 from inspect import signature
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -23,14 +24,19 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec.structs import fields
 
 from muster.structs import replace
 from placement import BadInput
+from placement.workload.parallelism import AXES
+from placement.workload.request import SpareRule
 from scheduler.core import JobSpec
+from scheduler.core.model.job import SECOND_NS
 from scheduler.core.names import NAME_RULE, full_name
 from scheduler.core.policies.affinity import ANYBODY
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.job import job_from_mapping, job_to_mapping, resized_axes
+from scheduler.files.job import job_from_mapping
+from scheduler.files.job_keys import parse_spares
 from scheduler.v1 import job_pb2
 from scheduler.wire.durations import duration
 from scheduler.wire.names import parse_job_name
@@ -41,7 +47,7 @@ if TYPE_CHECKING:
 Member = TypeVar("Member", bound=Enum)
 Number = TypeVar("Number", bound=int)
 Read: TypeAlias = Callable[[Any], Any]
-Fill: TypeAlias = Callable[[Any, Mapping[str, Any]], None]
+Fill: TypeAlias = Callable[[Any, Any], None]
 
 
 def numbers(
@@ -56,18 +62,8 @@ def spec_from_proto(message: job_pb2.JobSpec) -> JobSpec:
 
     Raises: InputError with every fault found.
     """
-    mapping = _read_spec(message)
-    for part in (mapping, *mapping.get("roles", ())):
-        axes = part.get("parallelism", {})
-        if least := axes.pop("min_dp", 0):
-            axes["dp"] = {"min": least, "max": axes.get("dp", 1)}
-    causes = mapping.get("restarts", {}).get("on", {})
-    if "exit" in causes:
-        causes["exit"] = causes["exit"].get("codes", [])
-    for constraints, key, names in _named_by_tier(mapping):
-        constraints[key] = {each.get("tier", ""): each.get(names, []) for each in constraints[key]}
     try:
-        return job_from_mapping(mapping)
+        return job_from_mapping(as_job_keys(message))
     except InputError as error:
         problems = (replace(problem, field=wire_path(problem.field)) for problem in error.found)
         raise InputError(*problems) from None
@@ -110,27 +106,20 @@ def fill_spec(message: job_pb2.JobSpec, spec: JobSpec) -> None:
 
 
 def _spec_message(spec: JobSpec) -> job_pb2.JobSpec:
-    message = job_pb2.JobSpec()
-    mapping = job_to_mapping(_renamed(spec, lambda name: name.removeprefix(f"{spec.tenant}/")))
-    mapping.setdefault("objective", spec.request.objective.value)  # an answer always says it
+    spec = _renamed(spec, lambda name: name.removeprefix(f"{spec.tenant}/"))
+    message, request = job_pb2.JobSpec(), spec.request
+    _fill(message, spec, request)
+    _fill(message.constraints, request.where, spec.affinity)
+    _fill(message.restarts.on, spec.restarts)
+    if request.roles:
+        message.ClearField("parallelism")  # the ranks of all roles together
+    for role, part in zip(request.roles, message.roles, strict=True):
+        runs = [each for each in spec.run.roles if each.name == role.name] if spec.run else []
+        constraints = [each for each in request.where.roles if each.role == role.name]
+        _fill(part, role.request, *runs, *constraints)
     if spec.min_dp:
-        resized_axes(mapping).update(dp=spec.request.replicas, min_dp=spec.min_dp)
-    causes = mapping.get("restarts", {}).get("on", {})
-    if "exit" in causes:
-        causes["exit"] = {"codes": causes["exit"]}
-    for constraints, key, names in _named_by_tier(mapping):
-        constraints[key] = [{"tier": t, names: each} for t, each in constraints[key].items()]
-    _fill_spec(message, mapping)
+        (message.roles[-1] if request.roles else message).parallelism.min_dp = spec.min_dp
     return message
-
-
-def _named_by_tier(mapping: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Yield constraints that name jobs or roles by tier: the section that they are in, their key,
-    and what a message calls the names."""
-    if "avoid" in (constraints := mapping.get("constraints", {})):
-        yield constraints, "avoid", "jobs"
-    for role in mapping.get("roles", ()):
-        yield from ((role, key, "roles") for key in ("beside", "avoid") if key in role)
 
 
 def in_full(spec: JobSpec) -> JobSpec:
@@ -198,51 +187,109 @@ _MOST_FILLED = 256
 _filled: dict[tuple[int, ...], tuple[tuple[Any, ...], job_pb2.JobSpec]] = {}
 
 
-# --- by descriptor: a message from and to a mapping of plain values --------------
+# --- by descriptor: fields of messages from values, and as keys of the job file -----------
 
 
-def _reader(kind: Descriptor) -> Read:
-    """Reads a message of this kind; fields that are unset are left out."""
-    readers = {field.name: (_key(field), _field_reader(field)) for field in kind.fields}
-
-    def read(message: Message) -> dict[str, Any]:
-        mapping = {}
-        for field, value in message.ListFields():
-            key, convert = readers[field.name]
-            mapping[key] = convert(value) if convert else value
-        return mapping
-
-    return read
+def _fill(message: Any, *values: Any) -> None:
+    """Set the fields of a message that these values have as well, but for those at their
+    default."""
+    for value in values:
+        for name, default, fill in _fillers(message.DESCRIPTOR, value.__class__):
+            item = getattr(value, name)
+            if item != default:
+                fill(message, item)
 
 
-def _key(field: FieldDescriptor) -> str:
-    return f"{field.name}_s" if field.message_type is Duration.DESCRIPTOR else field.name
+@cache
+def _fillers(kind: Descriptor, of: Any) -> list[tuple[str, Any, Fill]]:
+    """The fields of a value of class `of` that messages of this kind have: the name there, the
+    default that is left out, and what fills the field."""
+    attributes = {each.name: each.default for each in fields(of)}
+    return [
+        (name, None if field.name in _STATED else attributes[name], _filler(field))
+        for field in kind.fields
+        if (name := _ATTRIBUTES.get(field.name, _key(field))) in attributes
+    ]
 
 
-def _field_reader(field: FieldDescriptor) -> Read | None:
-    """None: values of this field are plain already."""
-    if entry := _map_entry(field):
-        word = _item_reader(entry)
-        if word is None:
-            return lambda value: dict(sorted(value.items()))  # in a message they have no order
-        return lambda value: {k: word(v) for k, v in sorted(value.items()) if v}  # 0: unspecified
-    item = _item_reader(field)
-    if field.is_repeated:
-        return (lambda value: [item(v) for v in value]) if item else list
-    return item
+def _filler(field: FieldDescriptor) -> Fill:
+    name, entry = field.name, _map_entry(field)
+    if field.message_type is None or entry:
+        convert: Read = _TEXTS.get(name) or _item_converter(entry or field)
+        if entry:
+            return lambda message, pairs: getattr(message, name).update(
+                {key: convert(item) for key, item in pairs}
+            )
+        if field.is_repeated:
+            return lambda message, items: getattr(message, name).extend(map(convert, items))
+        return lambda message, value: setattr(message, name, convert(value))
+    section = _SECTIONS.get(field.message_type, _fill)
+
+    def fill(message: Any, value: Any) -> None:
+        part = getattr(message, name)
+        if field.is_repeated:
+            for item in value:
+                section(part.add(), item)
+        else:
+            part.SetInParent()
+            section(part, value)
+
+    return fill
 
 
-def _item_reader(field: FieldDescriptor) -> Read | None:
-    if field.message_type is Duration.DESCRIPTOR:
-        return _seconds
-    if field.message_type is Timestamp.DESCRIPTOR:
-        return _moment
-    if field.message_type is not None:
-        return _reader(field.message_type)
+def _item_converter(field: FieldDescriptor) -> Callable[[Any], Any]:
+    if field.enum_type is not None:
+        return _words(field.enum_type).__getitem__
+    return str if field.type == FieldDescriptor.TYPE_STRING else lambda value: value
+
+
+def _fill_tier(message: Any, names: tuple[str, tuple[str, ...]]) -> None:
+    """Fill a message of a tier and of names of jobs or roles in it."""
+    message.tier = names[0]
+    getattr(message, message.DESCRIPTOR.fields[1].name).extend(names[1])
+
+
+def as_job_keys(message: Message) -> dict[str, Any]:
+    """Return the fields that are set, by their keys in the job file."""
+    readers = _readers(message.DESCRIPTOR)
+    mapping = {}
+    for field, value in message.ListFields():
+        key, read = readers[field.name]
+        mapping[key] = read(value)
+    return mapping
+
+
+@cache
+def _readers(kind: Descriptor) -> dict[str, tuple[str, Read]]:
+    return {field.name: (_key(field), _reader(field)) for field in kind.fields}
+
+
+def _reader(field: FieldDescriptor) -> Read:
+    """Return what makes of the value of a field that of its key."""
+    if field.message_type in _TIERS:
+        names = field.message_type.fields[1].name
+        return lambda tiers: {each.tier: list(getattr(each, names)) for each in tiers}
+    entry = _map_entry(field)
+    item, may_be_zero = _item_reader(entry or field), not (entry and entry.enum_type)
+    if entry:  # in a message pairs have no order, and the word 0 is unspecified
+        return lambda pairs: {k: item(v) for k, v in sorted(pairs.items()) if v or may_be_zero}
+    return (lambda items: list(map(item, items))) if field.is_repeated else item
+
+
+def _item_reader(field: FieldDescriptor) -> Read:
     if field.enum_type is not None:
         words = {number: word for word, number in _words(field.enum_type).items()}
         return lambda number: words.get(number, number)
-    return None
+    if field.message_type is not None:
+        return _SECTION_READERS.get(field.message_type, as_job_keys)
+    return lambda value: value
+
+
+def _axes(message: job_pb2.Parallelism) -> dict[str, Any]:
+    axes = as_job_keys(message)
+    if least := axes.pop("min_dp", 0):
+        axes["dp"] = {"min": least, "max": axes.get("dp", 1)}
+    return axes
 
 
 def _moment(message: Timestamp) -> str:
@@ -260,51 +307,16 @@ def _seconds(message: Duration) -> float:
     return (message.seconds * 10**9 + message.nanos) / 10**9
 
 
-def _filler(kind: Descriptor) -> Fill:
-    """Writes a mapping into an empty message of this kind."""
-    fillers = {_key(field): _field_filler(field) for field in kind.fields}
-
-    def fill(message: Any, mapping: Mapping[str, Any]) -> None:
-        for key, value in mapping.items():
-            fillers[key](message, value)
-
-    return fill
+def _spares_text(rule: SpareRule) -> str:
+    """The shortest form that reads back as the same rule."""
+    if rule.share is None:
+        return str(rule)
+    percents = (f"{rule.share * 100:.{digits}g}%" for digits in range(6, 18))
+    return next((p for p in percents if parse_spares(p) == rule), f"{rule.share * 100!r}%")
 
 
-def _field_filler(field: FieldDescriptor) -> Callable[[Any, Any], None]:
-    name = field.name
-    if entry := _map_entry(field):
-        convert = _item_converter(entry)
-        return lambda message, value: getattr(message, name).update(
-            {key: convert(item) for key, item in value.items()}
-        )
-    if field.message_type is None:
-        convert = _item_converter(field)
-        if field.is_repeated:
-            return lambda message, value: getattr(message, name).extend(map(convert, value))
-        return lambda message, value: setattr(message, name, convert(value))
-    if field.message_type is Duration.DESCRIPTOR:
-        return lambda message, value: getattr(message, name).CopyFrom(duration(value))
-    if field.message_type is Timestamp.DESCRIPTOR:
-        return lambda message, value: getattr(message, name).FromJsonString(value)
-    inner = _filler(field.message_type)
-
-    def repeated(message: Any, value: Sequence[Mapping[str, Any]]) -> None:
-        for item in value:
-            inner(getattr(message, name).add(), item)
-
-    def section(message: Any, value: Mapping[str, Any]) -> None:
-        part = getattr(message, name)
-        part.SetInParent()
-        inner(part, value)
-
-    return repeated if field.is_repeated else section
-
-
-def _item_converter(field: FieldDescriptor) -> Callable[[Any], Any]:
-    if field.enum_type is not None:
-        return _words(field.enum_type).__getitem__
-    return str if field.type == FieldDescriptor.TYPE_STRING else lambda value: value
+def _key(field: FieldDescriptor) -> str:
+    return f"{field.name}_s" if field.message_type is Duration.DESCRIPTOR else field.name
 
 
 def _words(enum: EnumDescriptor) -> dict[str, int]:
@@ -331,5 +343,31 @@ def _durations(kind: Descriptor, above: str = "") -> Iterator[str]:
 _WIRE_PATHS = {f"{path}_s": path for path in _durations(job_pb2.JobSpec.DESCRIPTOR)}
 _WIRE_PATHS["begin_ns"] = "begin_time"
 _FILE_KEYS = {path: key for key, path in _WIRE_PATHS.items()}
-_read_spec: Read = _reader(job_pb2.JobSpec.DESCRIPTOR)
-_fill_spec: Fill = _filler(job_pb2.JobSpec.DESCRIPTOR)
+
+# Fields whose attribute of a value has another name than their key.
+_ATTRIBUTES = {
+    "begin_time": "begin_ns",
+    "compute_time": "compute_s",
+    "hosts": "labels",
+    "max": "most",
+    "step_model": "",  # messages leave it to the server
+}
+# Fields that messages have at their default as well.
+_STATED = {*AXES, "order", "dtype", "micro_sequences", "virtual_stages", "spares", "objective"}
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "spares": _spares_text,
+    "array": lambda array: array.text if array.task is None else "",
+}
+_TIERS = {job_pb2.Avoid.DESCRIPTOR, job_pb2.RolesByTier.DESCRIPTOR}
+_SECTIONS: dict[Descriptor, Fill] = {
+    Duration.DESCRIPTOR: lambda message, seconds: message.CopyFrom(duration(seconds)),
+    Timestamp.DESCRIPTOR: lambda message, time_ns: message.FromSeconds(time_ns // SECOND_NS),
+    job_pb2.ExitCodes.DESCRIPTOR: lambda message, codes: message.codes.extend(codes),
+    **dict.fromkeys(_TIERS, _fill_tier),
+}
+_SECTION_READERS: dict[Descriptor, Read] = {
+    Duration.DESCRIPTOR: _seconds,
+    Timestamp.DESCRIPTOR: _moment,
+    job_pb2.ExitCodes.DESCRIPTOR: lambda message: list(message.codes),
+    job_pb2.Parallelism.DESCRIPTOR: _axes,
+}

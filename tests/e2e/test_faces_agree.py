@@ -58,10 +58,9 @@ from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.engine import writer
 from scheduler.files.fabrics.fabricyaml import dump
 from scheduler.files.fabrics.growth import listed
-from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2, service_pb2
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
-from tests.build import HOUR_NS, end, exactly, fabric, fail, hosts_of, submit
+from tests.build import HOUR_NS, end, exactly, fabric, fail, hosts_of, job_to_mapping, submit
 from tests.replays import run_script
 from tests.seeds import seeds
 from tests.serving import START_NS, Served, logged, serving

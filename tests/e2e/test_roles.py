@@ -13,9 +13,10 @@ import pytest
 
 from scheduler.client import Client, ServiceError
 from scheduler.core import JobSpec
-from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_mapping
 from scheduler.v1 import job_pb2
 from scripts.local_host import send
+from tests.build import job_to_mapping
 from tests.e2e.gangs import ROOT, Local, is_launched, local_server, until
 from tests.e2e.shell import answered
 

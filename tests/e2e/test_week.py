@@ -12,8 +12,8 @@ from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES
 from scheduler.core.policies.job_terms import HangAction, HangTerms
 from scheduler.files.inputs import read_job
-from scheduler.files.job import job_to_mapping
 from scheduler.v1 import job_pb2
+from tests.build import job_to_mapping
 from tests.e2e.gangs import Local, begins_at, gang, until
 from tests.e2e.processes import MUSTER, muster
 from tests.e2e.shell import Shell, answered

@@ -9,9 +9,8 @@ import pytest
 from muster.certificate import SEALED, digest
 from muster.verify import Refused, verify
 from scheduler.core.policies.tenants import Tenant, Tenants
-from scheduler.files.job import job_to_mapping
 from scheduler.v1 import service_pb2, window_pb2
-from tests.build import exactly, spec
+from tests.build import exactly, job_to_mapping, spec
 from tests.integration.test_rank_files import printing
 from tests.serving import RUNNING, START_NS, Served, create, serving
 

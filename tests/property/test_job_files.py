@@ -11,9 +11,10 @@ from placement.workload.request import Collective, Request
 from scheduler.core import JobSpec
 from scheduler.core.model.events import JobSubmitted
 from scheduler.eventlog.codec import decode, encode
-from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_mapping
 from scheduler.v1 import job_pb2
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
+from tests.build import job_to_mapping
 from tests.property.test_volumes import requests
 
 sizes = st.integers(1, 64)

@@ -13,9 +13,9 @@ from scheduler.core.policies.job_terms import RoleRestart, RunSpec
 from scheduler.eventlog.codec import decode, encode
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.inputs import load_job
-from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
-from tests.build import LLAMA3, SubmitJob, admitted, fabric, loaded
+from tests.build import LLAMA3, SubmitJob, admitted, fabric, job_to_mapping, loaded
 from tests.refusals import file_refusal, refusal
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

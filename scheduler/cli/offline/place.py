@@ -231,13 +231,15 @@ def _note_assumed_limit() -> None:
 
 def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
     """The job with what the command line says in place of what the file says."""
-    from scheduler.files.job import job_from_mapping, job_to_mapping
+    from scheduler.files.job import job_from_document
+    from scheduler.files.yaml12 import Document
 
     given = {key: value for key, value in changes.items() if value is not None}
     if not given:
         return job
-    spec = job_from_mapping({**job_to_mapping(job.spec), **given}, "command line")
-    return replace(job, spec=spec)
+    content = {**job.document.mapping(), **given}
+    document = Document(content, "command line", written=job.document.written)
+    return replace(job, spec=job_from_document(document, job.spec.name))
 
 
 def outcome_of(answer: Answer) -> str:

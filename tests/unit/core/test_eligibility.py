@@ -26,11 +26,12 @@ from scheduler.core.model.lifecycle import Hold
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.core.queue.verdict import WaitReason
 from scheduler.core.tenancy.qualified_names import qualified
-from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_mapping
 from tests.build import (
     admitted,
     cancel,
     end,
+    job_to_mapping,
     loaded,
     refused,
     run,

@@ -23,8 +23,20 @@ from scheduler.core.model.plan import Plan
 from scheduler.core.model.rejected import Code
 from scheduler.core.policies.costs import Costs
 from scheduler.core.queue.requested_size import carried_out, plan_resize
-from scheduler.files.job import job_from_mapping, job_to_mapping
-from tests.build import HOUR_NS, end, fabric, fail, job, loaded, run, schedule, started, submit
+from scheduler.files.job import job_from_mapping
+from tests.build import (
+    HOUR_NS,
+    end,
+    fabric,
+    fail,
+    job,
+    job_to_mapping,
+    loaded,
+    run,
+    schedule,
+    started,
+    submit,
+)
 
 F = fabric(zones=2, racks=2, hosts=3)
 OPTIONS = SchedulingOptions()

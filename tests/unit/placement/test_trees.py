@@ -32,9 +32,8 @@ from placement.workload.trees import both_trees, depth_of_trees, tree_edges
 from scheduler.files.certificates import certificate
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job
-from scheduler.files.job import job_to_mapping
 from scheduler.wire.specs import spec_from_proto, spec_to_proto
-from tests.build import fabric, flat, place_checked, regular
+from tests.build import fabric, flat, job_to_mapping, place_checked, regular
 from tests.unit.placement.test_latency import buildings
 
 # Those whose ranks send to others than their neighbours.

@@ -38,7 +38,7 @@ from scheduler.core.policies.job_terms import CheckpointTerms, DatasetTerms
 from scheduler.eventlog.codec import decode, encode
 from scheduler.files.errors import InputError
 from scheduler.files.inputs import load_job
-from scheduler.files.job import job_from_mapping, job_to_mapping
+from scheduler.files.job import job_from_mapping
 from scheduler.v1 import job_pb2, placement_pb2
 from scheduler.wire.jobs import answer_to_proto
 from scheduler.wire.specs import SpecReader, spec_from_proto, spec_to_proto
@@ -47,6 +47,7 @@ from tests.build import (
     LLAMA3,
     fabric,
     gang,
+    job_to_mapping,
     loaded,
     on,
     refused,

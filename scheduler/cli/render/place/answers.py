@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, assert_never
 
 import numpy as np
@@ -36,7 +37,6 @@ from scheduler.cli.render.text import (
     seconds_text,
     step_text,
 )
-from scheduler.files.job import plain
 from scheduler.observe.proof import objective_gap
 
 
@@ -105,7 +105,7 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
         "left_free": free_domains_mapping(question.fabric, question.free, answer),
         **near_mapping(question.fabric, question.request, question.free, question.near, answer),
         **memory_use.copies_mapping(question, answer),
-        "spare_shortages": [plain(shortage) for shortage in question.shortages],
+        "spare_shortages": [asdict(shortage) for shortage in question.shortages],
         "spares": list(question.fabric.names(answer.spares)),
         "hosts": list(question.fabric.names(answer.hosts)),
         "gpus": list(answer.gpus),
