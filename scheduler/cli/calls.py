@@ -43,6 +43,7 @@ TYPED = {
     "link_share": "--share",
     "links": "--links",
     "order_by": "--order-by",
+    "parallelism": "--ranks",
     "priority": "--priority",
     "priority_class": "--class",
     "reason": "--reason",

@@ -133,23 +133,15 @@ class Client:
         return self.supposed_job(spec).answer
 
     def supposed_job(self, spec: JobSpec, *, with_decision: bool = False) -> job_pb2.Job:
-        """Return the job that `spec` would become now, with the inputs of the decision if asked
-        for; change nothing."""
-        request = service_pb2.CreateJobRequest(
-            spec=_spec_to_proto(spec), validate_only=True, with_decision=with_decision
-        )
-        return self._to.call(self._stub.CreateJob, request, LONG_DEADLINE_S)
-
-    def offer(self, spec: JobSpec, request_id: str) -> job_pb2.Job:
-        """Return what `spec` would get and when it would start; or the job that `request_id` has
-        made, which has a uid. Raises: ServiceError."""
+        """Return the job that `spec` would become now, with an estimate of its start where it has
+        to wait, and the inputs of the decision if asked for; change nothing."""
         request = service_pb2.CreateJobRequest(
             spec=_spec_to_proto(spec),
-            request_id=request_id,
             validate_only=True,
             estimate_start=True,
+            with_decision=with_decision,
         )
-        return self._to.call(self._stub.CreateJob, request)
+        return self._to.call(self._stub.CreateJob, request, LONG_DEADLINE_S)
 
     def get_job(self, name: str, uid: str = "", *, with_decision: bool = False) -> job_pb2.Job:
         """Return a job; with a `uid` the job that has both this name and this uid, else NOT_FOUND.

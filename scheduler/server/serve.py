@@ -164,26 +164,24 @@ async def serve(
 async def _serve(
     settings: Settings, on_ready: Callable[[Ready], None], signals: Signals, gauges: Gauges
 ) -> None:
+    limits = settings.access.limits
+    has_process = settings.long_decision_s is not None
+    questions = Questions(limits.questions, limits.questions_per_caller, has_process=has_process)
+    backend = Backend(questions, has_agents=settings.agents is not None)
+    servicer = scheduler_service(backend, settings.new_uid, settings.clock())
+    checks = health.aio.HealthServicer()
+    consistency = ReadConsistency(SERVICE)
+    listener = Listener(settings.access, lambda: backend.state, settings.clock)
+    forwarding = Forwarding(settings.access.tls, backend.leader)
+    metrics = CallMetrics(gauges.instruments)
+    interceptors = (metrics, forwarding, listener.interceptor, consistency)
+    options = (*_OPTIONS, *listener.options)
+    server = grpc.aio.server(interceptors=interceptors, options=options)
+    _register(server, servicer, checks, has_reflection=listener.has_reflection)
+    address = listener.open(server, settings.listen)  # before a store is made, for it may be wrong
     mark = Path(settings.mark) if settings.mark is not None else None
     store = open_store(settings.store, init=settings.init, mark=mark)
     try:
-        limits = settings.access.limits
-        has_process = settings.long_decision_s is not None
-        questions = Questions(
-            limits.questions, limits.questions_per_caller, has_process=has_process
-        )
-        backend = Backend(questions, has_agents=settings.agents is not None)
-        servicer = scheduler_service(backend, settings.new_uid, settings.clock())
-        checks = health.aio.HealthServicer()
-        consistency = ReadConsistency(SERVICE)
-        listener = Listener(settings.access, lambda: backend.state, settings.clock)
-        forwarding = Forwarding(settings.access.tls, backend.leader)
-        metrics = CallMetrics(gauges.instruments)
-        interceptors = (metrics, forwarding, listener.interceptor, consistency)
-        options = (*_OPTIONS, *listener.options)
-        server = grpc.aio.server(interceptors=interceptors, options=options)
-        _register(server, servicer, checks, has_reflection=listener.has_reflection)
-        address = listener.open(server, settings.listen)
         beats = gauges.instruments.beats
         console = _console(settings, backend, servicer, interceptors, listener.auth, beats)
         await _set_health(checks, is_ready=False)

@@ -156,6 +156,7 @@ async def test_what_a_dry_run_would_give_is_confirmed(tmp_path: Path, served: Se
     waits = await submit(8, "--dry-run")
     assert (waits.exit_code, path.exists()) == (3, False), waits.output
     assert waits.stderr == "note: nothing is placed, so there is no certificate\n"
+    assert "\nstarts " in waits.stdout
     part = await submit(1, "--dry-run", gpus=4)
     assert (part.exit_code, path.exists()) == (2, False)
     assert "would take a part of a host" in part.stderr

@@ -186,7 +186,9 @@ def report(
     link: LinkName = "",
     share: Annotated[
         str,
-        typer.Option(help="Share of its nominal capacity that the link carries: 0.875 or 14/16."),
+        typer.Option(
+            help="Share of its nominal capacity that the link carries: 0.875, 87.5% or 14/16."
+        ),
     ] = "",
     down: Annotated[bool, typer.Option("--down", help="The link is down.")] = False,
     up: Annotated[

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -32,6 +32,7 @@ from scheduler.cli.calls import (
     checked_only,
     connected,
     end,
+    formatted,
     state_numbers,
 )
 from scheduler.cli.contexts import quoted
@@ -42,6 +43,9 @@ from scheduler.cli.jobs.certificates import certify_live, certify_supposed
 from scheduler.cli.lists import ListFormat, Listing, asks_list
 from scheduler.cli.numbers import MOST
 from scheduler.cli.offline.job_files import import_command
+
+if TYPE_CHECKING:
+    from scheduler.v1 import job_pb2
 
 JobName = Annotated[
     str,
@@ -204,10 +208,24 @@ def submit(
         return
     with server.connected(job) as client:
         supposed = client.supposed_job(job.spec, with_decision=certificate is not None)
-    server.write(supposed.answer, messages.answer_text)
+    _write_supposed(server, supposed)
     if certificate is not None:
         certify_supposed(certificate, supposed)
     raise typer.Exit(EXIT_CODES[messages.outcome(supposed.answer)])
+
+
+def _write_supposed(server: AskedServer, supposed: job_pb2.Job) -> None:
+    """Print the answer to a dry run, and when the job would start where it has to wait."""
+    from scheduler.cli.render import messages
+    from scheduler.cli.render.names import as_typed
+    from scheduler.cli.render.reason import dry_run_text
+
+    if server.output is AnswerFormat.TABLE or not supposed.HasField("start_estimate"):
+        server.write(supposed.answer, lambda answer: dry_run_text(answer, supposed.start_estimate))
+        return
+    estimate = messages.to_mapping(supposed.start_estimate)
+    body = {**messages.to_mapping(as_typed(supposed.answer)), "start_estimate": estimate}
+    typer.echo(formatted(body, server.output))
 
 
 @asks_list

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.cli.render.messages import job_state, placement_rows, plain, time_text
+from scheduler.cli.render.messages import answer_text, job_state, placement_rows, plain, time_text
 from scheduler.cli.render.restart import options_text, shortages_text
 from scheduler.cli.render.text import bytes_text, columns, counted, percent_text, seconds_text
-from scheduler.v1 import advice_pb2, job_pb2, service_pb2
+from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 
 MOST_OBSTACLES = 20
 MOST_BLOCKS = 4
@@ -18,6 +18,12 @@ _BASES = {
     advice_pb2.END_BASIS_ASSUMED: "assumed: it states no limit",
     advice_pb2.END_BASIS_OUTRUN: "a guess: it runs past its limit",
 }
+
+
+def dry_run_text(answer: placement_pb2.Answer, estimate: job_pb2.StartEstimate) -> str:
+    """Write what a job would get now, and when it would start; an empty estimate is left out."""
+    rows = columns(_estimate_rows(estimate)) if estimate.assumption else ""
+    return "\n\n".join(filter(None, (answer_text(answer), rows)))
 
 
 def explain_text(answer: service_pb2.ExplainJobResponse) -> str:

@@ -186,12 +186,15 @@ def _outcome(incident: status_pb2.Incident) -> str:
 def _stood(incident: status_pb2.Incident) -> str:
     if not incident.HasField("step_time"):
         return "still" if incident.job else "-"
-    return duration(max(0, incident.step_time.seconds - incident.time.seconds))
+    return _about(incident, duration(max(0, incident.step_time.seconds - incident.time.seconds)))
 
 
 def _cost_text(incident: status_pb2.Incident) -> str:
-    about = "" if incident.measured else "~"
-    return f"{about}{incident.lost_gpu_hours:,.1f}" if incident.job else "-"
+    return _about(incident, f"{incident.lost_gpu_hours:,.1f}") if incident.job else "-"
+
+
+def _about(incident: status_pb2.Incident, text: str) -> str:
+    return text if incident.measured else f"~{text}"
 
 
 _FAILURES = ListTable(

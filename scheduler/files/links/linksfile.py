@@ -50,7 +50,7 @@ def load_links(path: str, fabric: Fabric) -> list[LinkEntry]:
 
 
 def parse_share(value: Any, field: str) -> float:
-    """Parse `up`, `down`, 0.875 or `14/16`. Raises: BadInput naming `field`."""
+    """Parse `up`, `down`, 0.875, `87.5%` or `14/16`. Raises: BadInput naming `field`."""
     if isinstance(value, str):
         if value in WORDS:
             return WORDS[value]
@@ -60,10 +60,14 @@ def parse_share(value: Any, field: str) -> float:
                 raise BadInput(field, f"{value}: more cables are up than there are")
             return checked_share(int(up) / int(of), field)
         try:
-            return checked_share(float(value), field)
+            number = float(value.removesuffix("%"))
+            return checked_share(number / 100 if value.endswith("%") else number, field)
         except ValueError as error:
             if isinstance(error, BadInput):
                 raise
     elif isinstance(value, int | float) and not isinstance(value, bool):
         return checked_share(value, field)
-    raise BadInput(field, f"must be up, down, a share or cables as 14/16, not {short(value)}")
+    raise BadInput(
+        field,
+        f"must be up, down, a share as 0.875 or 87.5%, or cables as 14/16, not {short(value)}",
+    )
