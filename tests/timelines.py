@@ -28,7 +28,7 @@ class MapView:
     `blocks`, `states`: of every host; `text`: of all frames, `kinds`: theirs."""
 
     def __init__(self) -> None:
-        self.key, self.version, self.text = "", -1, ""
+        self.version, self.text = -1, ""
         self.hosts: list[str] = []
         self.jobs: dict[int, dict[str, Any]] = {}
         self.kinds: list[str] = []
@@ -47,7 +47,7 @@ class MapView:
             place += columns[-1].nbytes
         assert place == len(frame)
         if is_whole:
-            self.key, self.jobs = head["key"], {}
+            self.jobs = {}
             self.hosts = head.get("fabric", {}).get("hosts", self.hosts)
             self.slots, self.blocks, self.states = (column.copy() for column in columns)
         else:

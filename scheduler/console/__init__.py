@@ -3,5 +3,4 @@
 Inside: calls of the service's handlers within the process, the Connect protocol over them, the
 stream of map changes, the pages (static/, no build step), and the thread that serves it all.
 Enters: HTTP requests, with the same tokens as gRPC calls. Leaves: pages, JSON, frames of the map.
-Nothing of it is loaded before the first connection comes.
 """

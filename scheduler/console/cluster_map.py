@@ -20,7 +20,6 @@ import json
 import struct
 from collections.abc import Iterable
 from typing import Any, Final
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -73,10 +72,7 @@ def _state_codes(state: State) -> Column:
 
 
 class ClusterMap:
-    """Map of the cluster for callers of one tenant, "" for all, as of the last `update`.
-
-    `key` names the map: its slots, and so its deltas, are good for no other.
-    """
+    """Map of the cluster for callers of one tenant, "" for all, as of the last `update`."""
 
     def __init__(self, tenant: str, columns: HostColumns, state: State) -> None:
         self._who = Caller("", Role.VIEWER, tenant)  # of whom the tenant alone counts here
@@ -85,7 +81,6 @@ class ClusterMap:
 
     def _restart(self, state: State) -> None:
         """Forget everything: the hosts are others."""
-        self.key = uuid4().hex
         self.version = state.version
         self._fabric = state.built_fabric
         self._jobs: dict[str, tuple[Job, int, dict[str, Any]]] = {}  # by uid
@@ -121,7 +116,6 @@ class ClusterMap:
         head = {
             "kind": "snapshot",
             "version": self.version,
-            "key": self.key,
             "states": [each.value for each in STATES],
             **({"fabric": _fabric_of(self._fabric)} if with_fabric else {}),
             "jobs": [fields for _, _, fields in self._jobs.values()],

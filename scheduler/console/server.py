@@ -1,4 +1,4 @@
-"""The console with all that it imports; loaded when the first connection comes."""
+"""The console with all that it imports, which takes a third of a second in its thread."""
 
 from __future__ import annotations
 

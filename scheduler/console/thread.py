@@ -1,21 +1,18 @@
 """The port of the console, and the thread with the event loop that answers there.
 
 The port is taken before the server says that it is ready, so that whoever wants it elsewhere
-knows. Everything else waits for the first connection: a server at whose console nobody looks pays
-for one thread that sleeps.
+knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import select
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from muster.structs import struct
 from scheduler.access import tls
@@ -28,24 +25,14 @@ from scheduler.observe.supervision import FIRST_PAUSE_S, MOST_PAUSE_S, Heartbeat
 if TYPE_CHECKING:
     import ssl
 
+    from scheduler.console.server import ConsoleServer
+
 
 BACKLOG = 128
 STOP_S = 5.0  # for answers under way, at the end
 SILENT_S = 15.0  # without a beat, after which the console does not work
-_BEAT_S = 5.0  # between two beats while nobody comes
 
 Beside = Callable[[], AbstractAsyncContextManager[None]]
-
-
-class HttpServer(Protocol):
-    """The server that the thread runs; console/server.py implements it, and is imported only when
-    needed."""
-
-    def run(self, listening: socket.socket, context: ssl.SSLContext | None, beside: Beside) -> None:
-        """Serve until `stop`, inside of `beside`."""
-
-    def stop(self) -> None:
-        """End `run`, from any thread."""
 
 
 log = logging.getLogger("muster.console")
@@ -63,7 +50,7 @@ class ConsoleEndpoint:
 
 
 class ConsoleThread:
-    """Serves what `make` returns, from the first connection to `close`."""
+    """Serves what `make` returns until `close`."""
 
     def __init__(self, endpoint: ConsoleEndpoint, access: Access, beats: Heartbeats) -> None:
         """Takes the port. Raises: CannotListen, InputError for certificates that will not do."""
@@ -77,11 +64,9 @@ class ConsoleThread:
         if endpoint.tls is not None:
             self._secure(endpoint.tls)
         self._socket = bound(endpoint)
-        self._wake, self._waker = os.pipe()
         self._thread: threading.Thread | None = None
-        self._server: HttpServer | None = None
-        self._lock = threading.Lock()
-        self._is_stopping = False
+        self._server: ConsoleServer | None = None
+        self._stopping = threading.Event()
 
     @property
     def address(self) -> str:
@@ -94,8 +79,8 @@ class ConsoleThread:
     def is_local(self) -> bool:
         return is_loopback(self._endpoint.host)
 
-    def start(self, make: Callable[[], HttpServer]) -> None:
-        """Listen, and let the console's thread call `make` once somebody comes."""
+    def start(self, make: Callable[[], ConsoleServer]) -> None:
+        """Let the thread of the console call `make`, which imports much, and serve its result."""
         self._thread = threading.Thread(
             target=self._run, args=(make,), name="muster-console", daemon=True
         )
@@ -103,54 +88,36 @@ class ConsoleThread:
 
     async def close(self) -> None:
         """End streams, let other answers finish, and free the port."""
-        with self._lock:
-            if self._is_stopping:
-                return
-            self._is_stopping = True
-            if self._server is not None:
-                self._server.stop()
-                self._socket.close()  # nobody comes any more; the server has one of its own
-        os.write(self._waker, b"x")
+        self._stopping.set()
+        if self._server is not None:
+            self._server.stop()
+            self._socket.close()  # nobody comes any more; the server has one of its own
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, STOP_S + 1)
         self._socket.close()
-        for end in (self._wake, self._waker):
-            with suppress(OSError):
-                os.close(end)
 
     def look(self) -> None:
         """Read changed certificates now."""
         if self._certificates is not None:
             self._certificates.look()
 
-    def _run(self, make: Callable[[], HttpServer]) -> None:
+    def _run(self, make: Callable[[], ConsoleServer]) -> None:
         pause_s = FIRST_PAUSE_S
-        while not self._is_stopping:
-            if not self._has_caller():
-                continue
+        while not self._stopping.is_set():
+            self._beats.beat("console", SILENT_S)
             try:
-                server = make()
-                with self._lock:
-                    self._server = server
-                    if self._is_stopping:
-                        return
-                server.run(
-                    self._socket.dup(), self._context, self._background_tasks
-                )  # closes what it has
+                server, listening = make(), self._socket.dup()  # it closes what it has
+                self._server = server
+                if self._stopping.is_set():
+                    server.stop()
+                server.run(listening, self._context, self._background_tasks)
             except (Exception, SystemExit, asyncio.CancelledError):
                 log.exception("the console has ended; it begins again in %g s", pause_s)
-            with self._lock:
-                self._server = None
-            if not self._is_stopping:
+            self._server = None
+            if not self._stopping.is_set():
                 self._beats.restarts["console",] += 1
-                select.select([self._wake], [], [], pause_s)
+                self._stopping.wait(pause_s)
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
-
-    def _has_caller(self) -> bool:
-        """Whether somebody comes within a beat."""
-        self._beats.beat("console", SILENT_S)
-        came, _, _ = select.select([self._socket.fileno(), self._wake], [], [], _BEAT_S)
-        return bool(came) and not self._is_stopping
 
     def _secure(self, files: TlsFiles) -> None:
         """Raises: InputError."""

@@ -15,7 +15,6 @@ const LONGEST_WAIT_MS = 10_000;
 export class Cluster {
   constructor() {
     this.version = -1;
-    this.key = "";
     this.fabric = null;
     this.stateNames = [];
     this.jobs = new Map();
@@ -66,7 +65,6 @@ export class Cluster {
     };
     this.version = head.version;
     if (head.kind === "snapshot") {
-      this.key = head.key;
       this.fabric = head.fabric ?? this.fabric; // a recording says it once
       this.stateNames = head.states;
       this.jobs = new Map(head.jobs.map((job) => [job.slot, job]));
@@ -125,8 +123,7 @@ export class Cluster {
     document.addEventListener("visibilitychange", leave, { signal: ours.signal });
     let watchdog = setTimeout(stop, SILENT_MS);
     try {
-      const place = this.key ? `?key=${this.key}&after_version=${this.version}` : "";
-      const answer = await request(`/live${place}`, { headers: bearer(), signal: ours.signal });
+      const answer = await request("/live", { headers: bearer(), signal: ours.signal });
       if (!answer.ok) throw await errorOf(answer);
       this.caller = JSON.parse(answer.headers.get("muster-caller") ?? "null");
       for await (const [, frame] of parts(answer.body, 4, (view) => view.getUint32(0, true))) {
