@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from scheduler.access.auth_file.editing import add_token
 from scheduler.access.auth_file.reading import load_auth
 from scheduler.access.authenticate import Authenticator, CallerNames
-from scheduler.access.oidc import http, id_tokens
+from scheduler.access.oidc import http
 from scheduler.access.oidc import issuer as issuer_module
 from scheduler.access.oidc.http import IssuerFailed, ask
 from scheduler.access.oidc.issuer import Issuer
@@ -284,15 +284,6 @@ def test_a_withdrawn_key_counts_no_longer(
     door.asked.id_tokens.issuer(door.asked.id_tokens.section()).wait(5)  # type: ignore[arg-type]
     assert "by a key that" in door.refused(token)
     assert door.ask(ada(issuer)) == ADA
-
-
-def test_good_signatures_are_remembered_up_to_a_number(
-    door: Door, issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(id_tokens, "MOST_REMEMBERED", 3)
-    for i in range(6):
-        assert door.ask(ada(issuer, sub=f"u{i}")) == ADA
-    assert len(door.asked.id_tokens._signed) == 3
 
 
 def test_an_issuer_that_is_away_keeps_nobody_else_waiting(

@@ -7,12 +7,10 @@ issuer, audience and rules are looked at each time, and a signature again when i
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import jwt
@@ -28,18 +26,7 @@ from scheduler.v1 import error_pb2
 LEEWAY_S = 30.0  # by which the issuer's clock may differ
 LONGEST = 16_384
 _LATEST_S = 10.0**12
-MOST_REMEMBERED = 4_096
 _OTHER_KINDS = ("Bearer", "Refresh", "Offline", "Logout")  # claim `typ` of Keycloak's other tokens
-
-
-@dataclass(frozen=True, slots=True)  # claims stay out of its repr
-class _Signed:
-    """Claims of an ID token whose signature is good, and the key that signed it."""
-
-    algorithm: str
-    kid: str | None
-    key: SigningKey
-    claims: dict[str, Any] = field(repr=False)
 
 
 class IdTokens:
@@ -51,7 +38,6 @@ class IdTokens:
         self._section = section
         self._clock = clock
         self._issuer: Issuer | None = None
-        self._signed: OrderedDict[bytes, _Signed] = OrderedDict()
         self._lock = threading.Lock()
 
     def section(self) -> OidcKeys | None:
@@ -63,7 +49,6 @@ class IdTokens:
             known = self._issuer
             if known is None or (known.url, known.ca) != (section.issuer, section.ca):
                 known = self._issuer = Issuer(section.issuer, section.ca)
-                self._signed.clear()
             return known
 
     def begin(self) -> None:
@@ -107,21 +92,8 @@ class IdTokens:
 
     def _verified(self, section: OidcKeys, text: str) -> Claims:
         """The claims of a token with a good signature. Raises: ApiError."""
-        issuer, digest = self.issuer(section), hashlib.sha256(text.encode()).digest()
-        with self._lock:
-            known = self._signed.get(digest)
-            if known is not None:
-                self._signed.move_to_end(digest)
-        if known is not None and issuer.key(known.algorithm, known.kid) == known.key:
-            return known.claims
         algorithm, kid = _header(text)
-        key = issuer.key(algorithm, kid)
-        signed = _Signed(algorithm, kid, key, _opened(text, key, algorithm))
-        with self._lock:
-            self._signed[digest] = signed
-            if len(self._signed) > MOST_REMEMBERED:
-                self._signed.popitem(last=False)
-        return signed.claims
+        return _opened(text, self.issuer(section).key(algorithm, kid), algorithm)
 
 
 def _header(text: str) -> tuple[str, str | None]:
@@ -142,8 +114,10 @@ def _header(text: str) -> tuple[str, str | None]:
     return algorithm, kid
 
 
-def _opened(text: str, key: SigningKey, algorithm: str) -> dict[str, Any]:
-    """Raises: ApiError for a signature that is not of this key."""
+@lru_cache(maxsize=4_096)
+def _opened(text: str, key: SigningKey, algorithm: str) -> Claims:
+    """Return the claims that this key has signed. Raises: ApiError for another signature, which is
+    not remembered."""
     options: Any = {f"verify_{claim}": False for claim in ("exp", "nbf", "iat", "aud", "iss")}
     try:
         return jwt.decode(text, key.key, algorithms=[algorithm], options=options)
