@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from placement.replace.near import Hint, placed_near, swapped_near
     from placement.replace.shift import shifted
     from placement.replace.swaps import Swaps, choose_swaps
+    from placement.solver import max_flow
     from placement.spares.sizing import (
         BY_DEFAULT,
         EPSILON,
@@ -70,6 +71,7 @@ MODULES = {
         "replace.near": "Hint placed_near swapped_near",
         "replace.shift": "shifted",
         "replace.swaps": "Swaps choose_swaps",
+        "solver": "max_flow",
         "spares.sizing": "BY_DEFAULT EPSILON FAILURES_PER_HOST_DAY REPAIR_DAYS Sizing",
         "tiers.bound_proofs": "BoundProof bound_proofs",
         "tiers.fragmentation": "FreeTier count_free_domains NO_PREFERENCE Preference",

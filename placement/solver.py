@@ -1,4 +1,4 @@
-"""Linear and integer programs and assignments on OR-Tools, which no other file imports.
+"""Linear and integer programs, assignments and flows on OR-Tools, which no other file imports.
 
 A master program of column generation grows by columns and by rows, so the solver keeps it, and
 the simplex method goes on from the last basis. Callers take prices from linear programs, and
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from ortools.graph.python import linear_sum_assignment
+from ortools.graph.python import max_flow as ortools_max_flow
 from ortools.math_opt import (
     callback_pb2,
     model_parameters_pb2,
@@ -241,3 +242,12 @@ def assign(cost: Ints) -> Ints | None:
     if solver.solve() != solver.OPTIMAL:
         return None
     return np.array([solver.right_mate(i) for i in range(rows)], dtype=np.int64)
+
+
+def max_flow(tails: Ints, heads: Ints, capacities: Ints, source: int, sink: int) -> int:
+    """Return the most that arcs carry from one node to another. Shape of each: (arcs,)."""
+    network = ortools_max_flow.SimpleMaxFlow()
+    network.add_arcs_with_capacity(tails.astype(np.int32), heads.astype(np.int32), capacities)
+    status = network.solve(source, sink)
+    assert status == network.OPTIMAL, status  # sums of a few million cables do not overflow
+    return int(network.optimal_flow())

@@ -137,7 +137,6 @@ def _bandwidth(proof: Proof) -> dict[str, Any]:
         "bytes_per_s": round(proof.flow),
         "oversubscription": round(proof.oversubscription, 6) if proof.flow else None,
         "nominal": proof.nominal,
-        "by": proof.by.value,
     }
 
 
@@ -160,7 +159,7 @@ def _page(links: Links, body: dict[str, Any]) -> str:
                 f"{layer['cables_up']:,}",
             ]
         )
-    flows = [["max flow", "NICs send", "network carries", "ratio", "stated", "by"]]
+    flows = [["max flow", "NICs send", "network carries", "ratio", "stated"]]
     flows += [_flow_row(proof) for proof in body["bandwidth"]]
     parts = [head, aligned(rows, {2, 3, 4, 5, 6})]
     if body["failed"]:
@@ -180,7 +179,6 @@ def _flow_row(proof: dict[str, Any]) -> list[str]:
         _rate(proof["bytes_per_s"]),
         "none" if ratio is None else f"{ratio:.4g}:1",
         f"{proof['nominal']:g}:1",
-        proof["by"],
     ]
 
 
