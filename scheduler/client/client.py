@@ -491,13 +491,6 @@ class Client:
         request = service_pb2.DrainLinkRequest(name=name, reason=reason)
         return self._change(self._stub.DrainLink, request, options)
 
-    def watch_links(
-        self, after_version: int | None = None, name: str = "", *, initial_list: bool = False
-    ) -> Iterator[service_pb2.WatchLinksResponse]:
-        """Yield every change of links, or of the link of one domain; as `watch_jobs`."""
-        request = service_pb2.WatchLinksRequest(after_version=after_version, name=name)
-        return self._to.watch(self._stub.WatchLinks, request, initial_list=initial_list)
-
     def list_spares(self) -> service_pb2.ListSparesResponse:
         """The spares of each zone: who holds them, what they survive, what one more buys."""
         return self._to.all_pages(self._stub.ListSpares, service_pb2.ListSparesRequest(), "zones")
@@ -563,20 +556,6 @@ class Client:
         """List windows with the version of the first page, from which a watch misses nothing."""
         request = service_pb2.ListWindowsRequest(states=states, filter=filter, order_by=order_by)
         return self._to.all_pages(self._stub.ListWindows, request, "windows")
-
-    def watch_windows(
-        self,
-        after_version: int | None = None,
-        name: str = "",
-        filter: str = "",
-        *,
-        initial_list: bool = False,
-    ) -> Iterator[service_pb2.WatchWindowsResponse]:
-        """Yield every change of windows, or of the window of one name; as `watch_jobs`."""
-        request = service_pb2.WatchWindowsRequest(
-            after_version=after_version, name=name, filter=filter
-        )
-        return self._to.watch(self._stub.WatchWindows, request, initial_list=initial_list)
 
     def update_window(
         self, window: window_pb2.Window, fields: Sequence[str], **options: Unpack[UpdateOptions]

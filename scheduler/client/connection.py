@@ -175,11 +175,8 @@ def _changes_of(messages: Iterable[Any]) -> Iterator[Any]:
 
 def is_bookmark(change: Any) -> bool:
     """Return whether a message of a watch says only up to which version the watch has come."""
-    match change:
-        case service_pb2.WatchJobsResponse():
-            return change.change == service_pb2.JOB_CHANGE_BOOKMARK
-        case service_pb2.WatchWindowsResponse():
-            return change.change == service_pb2.WINDOW_CHANGE_BOOKMARK
+    if isinstance(change, service_pb2.WatchJobsResponse):
+        return change.change == service_pb2.JOB_CHANGE_BOOKMARK
     return bool(change.bookmark)
 
 

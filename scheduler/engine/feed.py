@@ -24,11 +24,9 @@ from scheduler.core.fold.effects import (
     EventEffect,
     HostsChange,
     JobChange,
-    LinkChange,
-    WindowChange,
 )
 
-Change = TypeVar("Change", JobChange, HostsChange, WindowChange, LinkChange)
+Change = TypeVar("Change", JobChange, HostsChange)
 
 RING = 20_000  # changes of each kind that are kept
 AT_A_TIME = 16  # watches to which a change is on its way
@@ -291,7 +289,7 @@ class Feed:
         self._depth = depth
         self._turns = Turns()
         self.resuming = Turns(RESUMING_AT_A_TIME)
-        kinds = (JobChange, HostsChange, WindowChange, LinkChange)
+        kinds = (JobChange, HostsChange)
         self._rings: dict[type, Ring[Any]] = {kind: Ring(max(kept, depth)) for kind in kinds}
         self._subscriptions: dict[type, set[Subscription[Any]]] = {kind: set() for kind in kinds}
         self._is_closed = False
@@ -303,7 +301,7 @@ class Feed:
     def subscribe(
         self, kind: type[Change], after_version: int, idle_s: float | None = None, most: int = 1
     ) -> Subscription[Change]:
-        """Subscribe to changes of jobs, hosts, windows or links, so many at a time at most. Raises:
+        """Subscribe to changes of jobs or hosts, so many at a time at most. Raises:
         FellBehind unless it `has` them."""
         if not self.has(kind, after_version):
             raise FellBehind
@@ -335,7 +333,7 @@ class Feed:
 
     def publish(self, effect: EventEffect) -> None:
         """Keep a change, and wake the watches of its kind."""
-        if isinstance(effect, JobChange | HostsChange | WindowChange | LinkChange):
+        if isinstance(effect, JobChange | HostsChange):
             self._rings[type(effect)].add(effect)
             for subscription in self._subscriptions[type(effect)]:
                 subscription.published()

@@ -21,8 +21,6 @@ from scheduler.core.fold.effects import (
     EventEffect,
     HostsChange,
     JobChange,
-    LinkChange,
-    WindowChange,
 )
 from scheduler.core.model.events import Event
 from scheduler.engine.feed import Closed, FellBehind
@@ -30,7 +28,7 @@ from scheduler.eventlog.recovery import newest_snapshot
 from scheduler.eventlog.store import Compacted, Store
 from scheduler.identity import caller
 
-AnyChange = JobChange | HostsChange | WindowChange | LinkChange
+AnyChange = JobChange | HostsChange
 
 PAGE = 250  # events read at once, some 15 ms
 KEPT = 20_000  # changes that a pass keeps for those of its readers who are behind the first

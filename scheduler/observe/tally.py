@@ -20,8 +20,6 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
-    LinkChange,
-    WindowChange,
 )
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
@@ -72,7 +70,7 @@ class EventTally:
                     self.repairs[()] += 1
                 case HostReport():
                     self.notes[_signal(effect.signal),] += 1
-                case HostTransition() | HostsChange() | WindowChange() | LinkChange():
+                case HostTransition() | HostsChange():
                     pass
                 case _:
                     assert_never(effect)

@@ -292,7 +292,7 @@ class ServerKeys(Keys):
     `init`: whether a store that is not there is made. `mark`: where the end of the log is marked.
     `snapshot_every`: least events between two snapshots. `keep_log_days`: None keeps all events.
     `keep_ended_days`: of jobs that ended, which are kept apart from events.
-    `watch_changes`: changes of jobs, of hosts and of windows kept in memory for watches.
+    `watch_changes`: changes of jobs and of hosts kept in memory for watches.
     `insecure`: serve beyond loopback without TLS or without asking callers who they are.
     `overrun`: of a gang that reaches the time limit that it states; None: it is ended where agents
     run it, else it runs on. `most_slips`, `most_reservations`: see SchedulingOptions.

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from placement import BadInput
 from scheduler.core import Job, State
 from scheduler.core.admission.etag import digest
-from scheduler.core.model.window import Booking
 from scheduler.core.tenancy.standing import standings
 from scheduler.eventlog.audit import AuditLog
 from scheduler.eventlog.ended_jobs import EndedJobs
@@ -105,12 +104,6 @@ def windows_page(
         next_page_token=page.next_token,
         version=state.version,
     )
-
-
-def all_windows(state: State, filter: str) -> Sequence[Booking]:
-    """Return the windows of a list, in the order in which they were made. Raises: ApiError."""
-    query, seen = listing.Query(filter=filter), own_windows(state)
-    return listing.windows(state, query, _ALL, "", seen).items
 
 
 def tenants_page(

@@ -211,11 +211,6 @@ class SchedulerServiceStub:
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListLinksRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListLinksResponse.FromString,
                 _registered_method=True)
-        self.WatchLinks = channel.unary_stream(
-                '/scheduler.v1.SchedulerService/WatchLinks',
-                request_serializer=scheduler_dot_v1_dot_service__pb2.WatchLinksRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.WatchLinksResponse.FromString,
-                _registered_method=True)
         self.ReportLink = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/ReportLink',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ReportLinkRequest.SerializeToString,
@@ -260,11 +255,6 @@ class SchedulerServiceStub:
                 '/scheduler.v1.SchedulerService/ListWindows',
                 request_serializer=scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.SerializeToString,
                 response_deserializer=scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.FromString,
-                _registered_method=True)
-        self.WatchWindows = channel.unary_stream(
-                '/scheduler.v1.SchedulerService/WatchWindows',
-                request_serializer=scheduler_dot_v1_dot_service__pb2.WatchWindowsRequest.SerializeToString,
-                response_deserializer=scheduler_dot_v1_dot_service__pb2.WatchWindowsResponse.FromString,
                 _registered_method=True)
         self.UpdateWindow = channel.unary_unary(
                 '/scheduler.v1.SchedulerService/UpdateWindow',
@@ -542,14 +532,6 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WatchLinks(self, request, context):
-        """Streams every change of links, in the order of the log, from a version onwards. A window over a
-        link is a change of the window.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ReportLink(self, request, context):
         """Reports what the uplink of a domain carries of what it was built for. Placement counts with it
         at once; gangs that run go on.
@@ -612,14 +594,6 @@ class SchedulerServiceServicer:
 
     def ListWindows(self, request, context):
         """Lists the windows that are not over, by default in the order in which they were made.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def WatchWindows(self, request, context):
-        """Streams every change of windows, whatever the cause, in the order of the log, from a version
-        onwards. Who holds the hosts of a window is a change of a job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -814,11 +788,6 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListLinksRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListLinksResponse.SerializeToString,
             ),
-            'WatchLinks': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchLinks,
-                    request_deserializer=scheduler_dot_v1_dot_service__pb2.WatchLinksRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.WatchLinksResponse.SerializeToString,
-            ),
             'ReportLink': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportLink,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ReportLinkRequest.FromString,
@@ -863,11 +832,6 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.ListWindows,
                     request_deserializer=scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.FromString,
                     response_serializer=scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.SerializeToString,
-            ),
-            'WatchWindows': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchWindows,
-                    request_deserializer=scheduler_dot_v1_dot_service__pb2.WatchWindowsRequest.FromString,
-                    response_serializer=scheduler_dot_v1_dot_service__pb2.WatchWindowsResponse.SerializeToString,
             ),
             'UpdateWindow': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateWindow,
@@ -1810,33 +1774,6 @@ class SchedulerService:
             _registered_method=True)
 
     @staticmethod
-    def WatchLinks(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/scheduler.v1.SchedulerService/WatchLinks',
-            scheduler_dot_v1_dot_service__pb2.WatchLinksRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.WatchLinksResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def ReportLink(request,
             target,
             options=(),
@@ -2069,33 +2006,6 @@ class SchedulerService:
             '/scheduler.v1.SchedulerService/ListWindows',
             scheduler_dot_v1_dot_service__pb2.ListWindowsRequest.SerializeToString,
             scheduler_dot_v1_dot_service__pb2.ListWindowsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchWindows(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/scheduler.v1.SchedulerService/WatchWindows',
-            scheduler_dot_v1_dot_service__pb2.WatchWindowsRequest.SerializeToString,
-            scheduler_dot_v1_dot_service__pb2.WatchWindowsResponse.FromString,
             options,
             channel_credentials,
             insecure,

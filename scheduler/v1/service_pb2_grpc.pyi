@@ -143,10 +143,6 @@ class SchedulerServiceStub:
     """
     ListLinks: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListLinksRequest, _service_pb2.ListLinksResponse]
     """Lists the uplinks of domains that are not plainly up and open, tier by tier."""
-    WatchLinks: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchLinksRequest, _service_pb2.WatchLinksResponse]
-    """Streams every change of links, in the order of the log, from a version onwards. A window over a
-    link is a change of the window.
-    """
     ReportLink: _grpc.UnaryUnaryMultiCallable[_service_pb2.ReportLinkRequest, _link_pb2.Link]
     """Reports what the uplink of a domain carries of what it was built for. Placement counts with it
     at once; gangs that run go on.
@@ -173,10 +169,6 @@ class SchedulerServiceStub:
     """Returns one window that is not over."""
     ListWindows: _grpc.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]
     """Lists the windows that are not over, by default in the order in which they were made."""
-    WatchWindows: _grpc.UnaryStreamMultiCallable[_service_pb2.WatchWindowsRequest, _service_pb2.WatchWindowsResponse]
-    """Streams every change of windows, whatever the cause, in the order of the log, from a version
-    onwards. Who holds the hosts of a window is a change of a job.
-    """
     UpdateWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _window_pb2.Window]
     """Changes a window; of one that is open only its end and its terms."""
     DeleteWindow: _grpc.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _window_pb2.Window]
@@ -294,10 +286,6 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     ListLinks: _aio.UnaryUnaryMultiCallable[_service_pb2.ListLinksRequest, _service_pb2.ListLinksResponse]  # type: ignore[assignment]
     """Lists the uplinks of domains that are not plainly up and open, tier by tier."""
-    WatchLinks: _aio.UnaryStreamMultiCallable[_service_pb2.WatchLinksRequest, _service_pb2.WatchLinksResponse]  # type: ignore[assignment]
-    """Streams every change of links, in the order of the log, from a version onwards. A window over a
-    link is a change of the window.
-    """
     ReportLink: _aio.UnaryUnaryMultiCallable[_service_pb2.ReportLinkRequest, _link_pb2.Link]  # type: ignore[assignment]
     """Reports what the uplink of a domain carries of what it was built for. Placement counts with it
     at once; gangs that run go on.
@@ -324,10 +312,6 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Returns one window that is not over."""
     ListWindows: _aio.UnaryUnaryMultiCallable[_service_pb2.ListWindowsRequest, _service_pb2.ListWindowsResponse]  # type: ignore[assignment]
     """Lists the windows that are not over, by default in the order in which they were made."""
-    WatchWindows: _aio.UnaryStreamMultiCallable[_service_pb2.WatchWindowsRequest, _service_pb2.WatchWindowsResponse]  # type: ignore[assignment]
-    """Streams every change of windows, whatever the cause, in the order of the log, from a version
-    onwards. Who holds the hosts of a window is a change of a job.
-    """
     UpdateWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.UpdateWindowRequest, _window_pb2.Window]  # type: ignore[assignment]
     """Changes a window; of one that is open only its end and its terms."""
     DeleteWindow: _aio.UnaryUnaryMultiCallable[_service_pb2.DeleteWindowRequest, _window_pb2.Window]  # type: ignore[assignment]
@@ -648,16 +632,6 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists the uplinks of domains that are not plainly up and open, tier by tier."""
 
     @_abc_1.abstractmethod
-    def WatchLinks(
-        self,
-        request: _service_pb2.WatchLinksRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchLinksResponse], _abc.AsyncIterator[_service_pb2.WatchLinksResponse]]:
-        """Streams every change of links, in the order of the log, from a version onwards. A window over a
-        link is a change of the window.
-        """
-
-    @_abc_1.abstractmethod
     def ReportLink(
         self,
         request: _service_pb2.ReportLinkRequest,
@@ -736,16 +710,6 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_service_pb2.ListWindowsResponse, _abc.Awaitable[_service_pb2.ListWindowsResponse]]:
         """Lists the windows that are not over, by default in the order in which they were made."""
-
-    @_abc_1.abstractmethod
-    def WatchWindows(
-        self,
-        request: _service_pb2.WatchWindowsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_service_pb2.WatchWindowsResponse], _abc.AsyncIterator[_service_pb2.WatchWindowsResponse]]:
-        """Streams every change of windows, whatever the cause, in the order of the log, from a version
-        onwards. Who holds the hosts of a window is a change of a job.
-        """
 
     @_abc_1.abstractmethod
     def UpdateWindow(

@@ -57,7 +57,7 @@ class _WindowStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WindowSta
     WINDOW_STATE_OPEN: _WindowState.ValueType  # 2
     """Between its start and its end."""
     WINDOW_STATE_OVER: _WindowState.ValueType  # 3
-    """Its end came, or it was removed: only in the last change that a watch of windows sends of it."""
+    """Its end came, or it was removed: only in the answer to DeleteWindow."""
 
 class WindowState(_WindowState, metaclass=_WindowStateEnumTypeWrapper):
     """Where a window is in its life. One that is over is in the log alone, and in no list."""
@@ -69,7 +69,7 @@ WINDOW_STATE_PENDING: WindowState.ValueType  # 1
 WINDOW_STATE_OPEN: WindowState.ValueType  # 2
 """Between its start and its end."""
 WINDOW_STATE_OVER: WindowState.ValueType  # 3
-"""Its end came, or it was removed: only in the last change that a watch of windows sends of it."""
+"""Its end came, or it was removed: only in the answer to DeleteWindow."""
 Global___WindowState: _TypeAlias = WindowState  # noqa: Y015
 
 class _WindowLeave:

@@ -15,8 +15,6 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
-    LinkChange,
-    WindowChange,
 )
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import HostMove, RequeueCause
@@ -55,9 +53,7 @@ class FailureCounts:
                     self._repaired(effect.host, now_ns)
                 case JobChange():
                     self._answered(effect, changes)
-                case (
-                    HostTransition() | HostReport() | HostsChange() | WindowChange() | LinkChange()
-                ):
+                case HostTransition() | HostReport() | HostsChange():
                     pass
                 case _:
                     assert_never(effect)

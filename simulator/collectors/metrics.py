@@ -23,8 +23,6 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
-    LinkChange,
-    WindowChange,
 )
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import SECOND_NS
@@ -162,7 +160,7 @@ class Metrics:
                     self._changed(effect)
                 case HostTransition():
                     self.host_failures += effect.move is HostMove.FAIL
-                case HostReport() | HostsChange() | WindowChange() | LinkChange():
+                case HostReport() | HostsChange():
                     pass
                 case _:
                     assert_never(effect)

@@ -14,8 +14,6 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
-    LinkChange,
-    WindowChange,
 )
 from scheduler.core.model.lifecycle import HostMove
 from simulator.collectors.bins import TimeBins
@@ -50,9 +48,7 @@ class Timeline:
                     self._down.add(effect.host)
                 case HostTransition(move=HostMove.REPAIR):
                     self._down.discard(effect.host)
-                case HostTransition() | HostReport() | HostsChange() | WindowChange():
-                    pass
-                case LinkChange():
+                case HostTransition() | HostReport() | HostsChange():
                     pass
                 case _:
                     assert_never(effect)

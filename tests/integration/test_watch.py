@@ -225,17 +225,8 @@ async def test_a_list_has_what_the_watch_is_for(served: Served) -> None:
     async with asyncio.timeout(60):
         for name in ("a", "b", "c"):
             await served.start(name)
-        for name in ("v", "w"):
-            await served.stub.CreateWindow(making(name=name))
-        await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=0.5))
-        await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z1", share=0.5))
         seen = {}
-        for kind, name, thing in (
-            ("Jobs", "b", "job"),
-            ("Hosts", "z1-r0-h1", "hosts"),
-            ("Windows", "w", "window"),
-            ("Links", "z1", "link"),
-        ):
+        for kind, name, thing in (("Jobs", "b", "job"), ("Hosts", "z1-r0-h1", "hosts")):
             request = getattr(service_pb2, f"Watch{kind}Request")(initial_list=True, name=name)
             first, mark = await messages(getattr(served.stub, f"Watch{kind}")(request), 2)
             assert is_bookmark(mark)
@@ -244,7 +235,7 @@ async def test_a_list_has_what_the_watch_is_for(served: Served) -> None:
     assert seen == {
         name: [f"tenants/default/jobs/{name}" if name == "b" else name] for name in seen
     }
-    assert len(seen) == 4
+    assert len(seen) == 2
 
 
 async def test_a_filter_lets_a_job_in_and_out_with_a_change(served: Served) -> None:
@@ -282,11 +273,11 @@ async def test_a_watch_without_news_is_told_how_far_it_has_come(tmp_path: Path) 
         async with serving(tmp_path / kind) as served:
             await _is_told_how_far(kind, served)
 
-    await asyncio.gather(*map(watch_and_change, ("Jobs", "Hosts", "Windows", "Links")))
+    await asyncio.gather(*map(watch_and_change, ("Jobs", "Hosts")))
 
 
 async def _is_told_how_far(kind: str, served: Served) -> None:
-    other = {"Jobs": "nobody", "Hosts": "z1", "Windows": "w", "Links": "z1"}[kind]
+    other = {"Jobs": "nobody", "Hosts": "z1"}[kind]
     async with asyncio.timeout(60):
         await served.start("a")
         request = getattr(service_pb2, f"Watch{kind}Request")
@@ -312,29 +303,19 @@ async def _is_told_how_far(kind: str, served: Served) -> None:
 
 async def _change(served: Served, kind: str, number: int) -> None:
     """One event of this kind, about something else than `busy` watches."""
-    match kind:
-        case "Jobs":
-            await relabel(served, "a", number=str(number))
-        case "Hosts":
-            call = served.stub.UncordonHost if number % 2 else served.stub.CordonHost
-            verb = "Uncordon" if number % 2 else "Cordon"
-            await call(getattr(service_pb2, f"{verb}HostRequest")(name="z0-r1-h1"))
-        case "Windows":
-            await served.stub.CreateWindow(making(name=f"w{number}"))
-        case _:
-            share = 1.0 if number % 2 else 0.5
-            await served.stub.ReportLink(service_pb2.ReportLinkRequest(name="z0", share=share))
+    if kind == "Jobs":
+        await relabel(served, "a", number=str(number))
+    else:
+        verb = "Uncordon" if number % 2 else "Cordon"
+        request = getattr(service_pb2, f"{verb}HostRequest")(name="z0-r1-h1")
+        await getattr(served.stub, f"{verb}Host")(request)
 
 
 def is_bookmark(message: Any) -> bool:
     """Of a watch of any kind, and nothing besides."""
     if isinstance(message, service_pb2.WatchHostsResponse):
         return message.bookmark and not message.hosts
-    if isinstance(message, service_pb2.WatchLinksResponse):
-        return message.bookmark and not message.HasField("link")
-    marks = {BOOKMARK, service_pb2.WINDOW_CHANGE_BOOKMARK}
-    thing = "job" if isinstance(message, service_pb2.WatchJobsResponse) else "window"
-    return message.change in marks and not message.HasField(thing)
+    return message.change == BOOKMARK and not message.HasField("job")
 
 
 async def test_what_a_watch_cannot_do_is_refused(served: Served) -> None:
@@ -343,7 +324,7 @@ async def test_what_a_watch_cannot_do_is_refused(served: Served) -> None:
         ({"bookmark_interval": duration(3_601)}, "bookmark_interval"),
         ({"initial_list": True, "after_version": 0}, "after_version"),
     ]
-    for method, (fields, field) in product(("WatchJobs", "WatchHosts", "WatchWindows"), wrong):
+    for method, (fields, field) in product(("WatchJobs", "WatchHosts"), wrong):
         request = getattr(service_pb2, f"{method}Request")(**fields)
         error = await refused(anext(aiter(getattr(served.stub, method)(request))))
         assert (error.code, error.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
@@ -356,16 +337,4 @@ async def test_the_client_shows_the_bookmark_that_ends_a_list_and_no_other(serve
         seen = [await asyncio.to_thread(next, changes) for _ in range(2)]
         await relabel(served, "a", team="nlp")
         seen.append(await asyncio.to_thread(next, changes))
-        for thing, watched in (
-            ("link", client.watch_links(name="z0", initial_list=True)),
-            ("window", client.watch_windows(name="w", initial_list=True)),
-        ):
-            assert is_bookmark(await asyncio.to_thread(next, watched))
-            if thing == "link":
-                await asyncio.to_thread(client.report_link, "z0", 0.25)
-            else:
-                await served.stub.CreateWindow(making(name="w"))
-            change = await asyncio.to_thread(next, watched)
-            assert change.HasField("change_time")
-            assert getattr(change, thing).name == ("z0" if thing == "link" else "w")
     assert [c.change for c in seen] == [LISTED, BOOKMARK, service_pb2.JOB_CHANGE_UPDATED]

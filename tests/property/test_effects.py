@@ -1,4 +1,4 @@
-"""Random lives: effects leave out no change of a job, host or window, and make none up."""
+"""Random lives: effects leave out no change of a job or host, and make none up."""
 
 from functools import cache
 from random import Random
@@ -7,15 +7,9 @@ import pytest
 
 from scheduler.core import Job, SchedulingOptions, State, apply
 from scheduler.core.fold.apply import effects
-from scheduler.core.fold.effects import (
-    HostsChange,
-    JobChange,
-    JobChangeKind,
-    WindowChange,
-    WindowChangeKind,
-)
+from scheduler.core.fold.effects import HostsChange, JobChange, JobChangeKind
 from scheduler.core.model.events import Event, FabricLoaded, HostMoved
-from scheduler.core.model.lifecycle import MOVERS, Mover, WindowState
+from scheduler.core.model.lifecycle import MOVERS, Mover
 from scheduler.core.model.state import Host
 from scheduler.core.queue.policies import BUILT_IN
 from tests.property.driver import Driver
@@ -23,8 +17,6 @@ from tests.property.laws import FABRIC
 from tests.property.test_machine import any_command
 from tests.property.window_laws import any_window
 from tests.seeds import seeds
-
-GONE = {WindowChangeKind.CLOSED, WindowChangeKind.REMOVED}
 
 
 def seen(state: State) -> dict[int, tuple[Host, str | None]]:
@@ -72,25 +64,6 @@ def check_hosts(state: State, event: Event, after: State, done: list[object]) ->
     return len(expected)
 
 
-def check_window(
-    state: State, event: Event, after: State, done: list[object]
-) -> WindowChangeKind | None:
-    change = next((e for e in done if isinstance(e, WindowChange)), None)
-    was, now = dict(state.windows), dict(after.windows)
-    expected = [name for name in {*was, *now} if was.get(name) != now.get(name)]
-    assert len(expected) <= 1
-    assert [change.booking.window.name] * len(expected) == expected if change else not expected
-    if change is None:
-        return None
-    name = change.booking.window.name
-    assert (change.version, change.time_ns) == (after.version, event.time_ns)
-    assert change.before == was.get(name)
-    assert (change.kind in GONE) == (name not in now)
-    assert (change.booking.state is WindowState.OVER) == (name not in now)
-    assert (change.kind is WindowChangeKind.CREATED) == (name not in was)
-    return change.kind
-
-
 def a_life(job: Job) -> tuple[object, ...]:
     """What a watch shows of a job, but for its goodput and what tenants files change."""
     return (job.spec, job.state, job.attempt, job.hosts, job.spares, job.reason, job.dp)
@@ -113,15 +86,13 @@ def check_job(state: State, event: Event, after: State, done: list[object]) -> J
 
 
 @pytest.mark.parametrize("seed", seeds(2, range(2, 8)))
-def test_no_change_of_a_host_a_window_or_a_job_is_left_out_and_none_is_made_up(seed: int) -> None:
-    moved, windows, jobs, state = 0, set(), set(), State.empty()
+def test_no_change_of_a_host_or_a_job_is_left_out_and_none_is_made_up(seed: int) -> None:
+    moved, jobs, state = 0, set(), State.empty()
     for event in a_log(seed):
         after = apply(state, event)
         step = state, event, after, list(effects(state, event, after))
         moved += check_hosts(*step)
-        windows.add(check_window(*step))
         jobs.add(check_job(*step))
         state = after
     assert moved > 20
-    assert windows >= {WindowChangeKind.CREATED, WindowChangeKind.OPENED}
     assert jobs >= {JobChangeKind.SUBMITTED, JobChangeKind.STARTED, JobChangeKind.ENDED}

@@ -125,11 +125,8 @@ async def check(folder: Path, made: Sequence[Job], tenant: str) -> None:
                 assert told[-1][0] == "OK"
             jobs = stub.WatchJobs(service_pb2.WatchJobsRequest(after_version=0))
             hosts = stub.WatchHosts(service_pb2.WatchHostsRequest(after_version=0))
-            windows = stub.WatchWindows(service_pb2.WatchWindowsRequest(after_version=0))
             told += [("OK", await watched(jobs)), ("OK", told_of := await watched(hosts))]
-            told += [("OK", told_of_window := await watched(windows))]
             assert "HOST_STATE_CORDONED" in told_of
-            assert "WINDOW_CHANGE_CREATED" in told_of_window
             for of, name in others:
                 nobodys_name = f"{of}/{ABSENT}"
                 asked_of = zip(naming(f"{of}/{name}"), naming(nobodys_name), strict=True)

@@ -10,7 +10,6 @@ import typer
 from placement import BadInput
 from scheduler.cli import complete
 from scheduler.cli.calls import (
-    After,
     AskedServer,
     DryRun,
     Etag,
@@ -196,20 +195,6 @@ def get(
 ) -> None:
     """Show one window, its hosts and the jobs on them."""
     server.show(lambda client: client.get_window(name), _text)
-
-
-@app.command()
-@asks_server
-def watch(
-    server: AskedServer,
-    after: After = None,
-    name: Annotated[str, typer.Option("--window", help="Only changes of this window.")] = "",
-) -> None:
-    """Print changes of windows as they happen, until Ctrl-C."""
-    from scheduler.cli.render import window_tables
-
-    with server.connected() as client:
-        server.follow(client.watch_windows(after, name), window_tables.change_text)
 
 
 @app.command()

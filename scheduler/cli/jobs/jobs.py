@@ -412,24 +412,15 @@ def watch(
         str,
         typer.Option("--host", help="Only changes of this host, or of the hosts of this domain."),
     ] = "",
-    links: Annotated[bool, typer.Option("--links", help="Changes of links.")] = False,
-    link: Annotated[
-        str, typer.Option("--link", help="Only changes of the uplink of this domain.")
-    ] = "",
 ) -> None:
-    """Print changes of jobs, of hosts or of links, as they happen, until Ctrl-C."""
-    from scheduler.cli.render import link_tables, messages
+    """Print changes of jobs or of hosts, as they happen, until Ctrl-C."""
+    from scheduler.cli.render import messages
 
-    of_hosts, of_links = hosts or bool(host), links or bool(link)
-    if (of_hosts or of_links) and name:
-        message = "cannot be used with --hosts, --host, --links or --link"
-        raise typer.BadParameter(message, param_hint="--job")
-    if of_hosts and of_links:
-        raise typer.BadParameter("cannot be used with --hosts or --host", param_hint="--links")
+    of_hosts = hosts or bool(host)
+    if of_hosts and name:
+        raise typer.BadParameter("cannot be used with --hosts or --host", param_hint="--job")
     with server.connected() as client:
-        if of_links:
-            server.follow(client.watch_links(after, link), link_tables.change_text)
-        elif of_hosts:
+        if of_hosts:
             server.follow(client.watch_hosts(after, host), messages.hosts_change_text)
         else:
             server.follow(client.watch_jobs(after, name), messages.change_text)

@@ -8,8 +8,7 @@ from scheduler.cli.render.messages import plain, time_text
 from scheduler.cli.render.tables import Column, ListTable
 from scheduler.cli.render.text import gbps_text, percent_text
 from scheduler.core.wording import share_text
-from scheduler.files.errors import one_line
-from scheduler.v1 import link_pb2, service_pb2
+from scheduler.v1 import link_pb2
 
 _SHOWN = 4
 LINKS = ListTable(
@@ -36,13 +35,6 @@ def links_text(links: Sequence[link_pb2.Link]) -> str:
 
 def link_text(link: link_pb2.Link) -> str:
     return links_text([link])
-
-
-def change_text(change: service_pb2.WatchLinksResponse) -> str:
-    """Write a change of a link: when, which link, what it carries and who may cross it."""
-    link = change.link
-    parts = (str(change.version), time_text(change.change_time), link.name)
-    return one_line("  ".join((*parts, *filter(None, (_carries(link), _use(link), _why(link))))))
 
 
 def _share(value: float) -> str:

@@ -9,8 +9,7 @@ from scheduler.cli.render.messages import host_ranges, plain, time_text
 from scheduler.cli.render.tables import Column, ListTable
 from scheduler.cli.render.text import columns, counted
 from scheduler.core.wording import share_text
-from scheduler.files.errors import one_line
-from scheduler.v1 import service_pb2, window_pb2
+from scheduler.v1 import window_pb2
 
 _SHOWN = 8
 
@@ -35,15 +34,6 @@ WINDOWS = ListTable(
 
 def windows_text(windows: Sequence[window_pb2.Window]) -> str:
     return WINDOWS.text(windows)
-
-
-def change_text(change: service_pb2.WatchWindowsResponse) -> str:
-    """Write a change of a window: when, which window, what happened, and its times."""
-    window = change.window
-    times = f"{time_text(window.start_time)} to {time_text(window.end_time)}"
-    kind = plain(service_pb2.WindowChange.Name(change.change), "WINDOW_CHANGE_")
-    parts = (str(change.version), time_text(change.change_time), window.name, kind, _kind(window))
-    return one_line("  ".join(filter(None, (*parts, times, window.reason))))
 
 
 def window_text(window: window_pb2.Window) -> str:

@@ -73,11 +73,9 @@ def effects(before: State, event: Event, after: State) -> tuple[EventEffect, ...
         return tuple(hosts.effects(before, event, after))
     if isinstance(event, WindowEvent):
         return tuple(windows.effects(before, event, after))
-    if isinstance(event, LinkEvent):
-        return tuple(links.effects(before, event, after))
     if isinstance(event, FabricChanged):
         return tuple(fabric.effects(before, event, after))
-    return ()  # of the cluster: no job, host, link or window is another
+    return ()  # of the cluster or of links: no job or host is another
 
 
 def _applied(state: State, event: ClusterEvent) -> State:

@@ -21,8 +21,6 @@ from scheduler.core.fold.effects import (
     HostTransition,
     JobChange,
     JobChangeKind,
-    LinkChange,
-    WindowChange,
 )
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Job
@@ -206,9 +204,7 @@ class GangTracker:
             match effect:
                 case JobChange():
                     changes += self._changed(effect)
-                case (
-                    HostsChange() | WindowChange() | LinkChange() | HostTransition() | HostReport()
-                ):
+                case HostsChange() | HostTransition() | HostReport():
                     pass
                 case _:
                     assert_never(effect)

@@ -18,8 +18,7 @@ from placement.fabric.tree import Fabric
 from scheduler.core.model.events import Event
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import HostMove, JobState, Mover, RequeueCause
-from scheduler.core.model.state import Host, LinkRecord, State
-from scheduler.core.model.window import Booking
+from scheduler.core.model.state import Host, State
 
 
 class JobChangeKind(StrEnum):
@@ -42,16 +41,6 @@ class JobChangeKind(StrEnum):
     RESIZED = "resized"
     REQUEUED = "requeued"
     ENDED = "ended"
-
-
-class WindowChangeKind(StrEnum):
-    """Kind of change of a window."""
-
-    CREATED = "created"
-    UPDATED = "updated"
-    OPENED = "opened"
-    CLOSED = "closed"
-    REMOVED = "removed"
 
 
 class JobChange(NamedTuple):
@@ -81,30 +70,6 @@ class HostsChange:
     removed: tuple[tuple[str, ...], ...] = ()
 
 
-@struct(frozen=True, slots=True, eq=False)
-class WindowChange:
-    """One change of one window; `booking` is the window after it, of one that is over as it
-    was. `before`: as it was, None for a new one. `state`: the one after the event."""
-
-    version: int
-    time_ns: int
-    kind: WindowChangeKind
-    before: Booking | None
-    booking: Booking
-    state: State
-
-
-class LinkChange(NamedTuple):
-    """One change of the uplink of domain `link`. `state`: the one after the event."""
-
-    version: int
-    time_ns: int
-    link: str
-    before: LinkRecord
-    record: LinkRecord
-    state: State
-
-
 class HostTransition(NamedTuple):
     """A host made a move of its lifecycle. `signal`: the report that moved it, if one did;
     `detail`: what the move's reason adds to that."""
@@ -123,7 +88,7 @@ class HostReport(NamedTuple):
     signal: str
 
 
-EventEffect = JobChange | HostsChange | WindowChange | LinkChange | HostTransition | HostReport
+EventEffect = JobChange | HostsChange | HostTransition | HostReport
 
 
 def job_change(

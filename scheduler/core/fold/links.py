@@ -1,16 +1,15 @@
-"""What the events of links make of the state, and what readers of the log see of them."""
+"""What the events of links make of the state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import assert_never
 
 from muster.structs import replace
 from scheduler.core.collections.persistent_map import with_entry, without_entry
-from scheduler.core.fold.effects import EventEffect, LinkChange
 from scheduler.core.model.events import LinkEvent, LinkMoved, LinkReported
 from scheduler.core.model.lifecycle import LINK_MOVES, after
-from scheduler.core.model.state import PLAIN_LINK, LinkRecord, State
+from scheduler.core.model.state import LinkRecord, State
 
 
 def applied(state: State, event: LinkEvent) -> State:
@@ -32,9 +31,3 @@ def _with(state: State, name: str, record: LinkRecord) -> Mapping[str, LinkRecor
     if not record.is_plain:
         return with_entry(state.links, name, record)
     return without_entry(state.links, name) if name in state.links else state.links
-
-
-def effects(before: State, event: LinkEvent, after: State) -> Iterator[EventEffect]:
-    """The change of the link that `event` names."""
-    was, now = before.links.get(event.link, PLAIN_LINK), after.links.get(event.link, PLAIN_LINK)
-    yield LinkChange(after.version, event.time_ns, event.link, was, now, after)

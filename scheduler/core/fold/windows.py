@@ -1,4 +1,4 @@
-"""What the events of windows make of the state, and what readers of the log see of them."""
+"""What the events of windows make of the state and of hosts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import assert_never
 from muster.structs import replace
 from placement.fabric.hostset import HostSet
 from scheduler.core.collections.persistent_map import PersistentMap
-from scheduler.core.fold.effects import (
-    EventEffect,
-    WindowChange,
-    WindowChangeKind,
-    hosts_change,
-)
+from scheduler.core.fold.effects import EventEffect, hosts_change
 from scheduler.core.fold.index import with_windows
 from scheduler.core.model.events import (
     WindowClosed,
@@ -51,25 +46,17 @@ def applied(state: State, event: WindowEvent) -> State:
 
 
 def effects(before: State, event: WindowEvent, after: State) -> Iterator[EventEffect]:
-    """Yield the effects of `event` on its window, and on the hosts that the window closes."""
+    """Yield the effect of `event` on the hosts that its window closes."""
     match event:
         case WindowSet():
-            name = event.window.name
-            is_new = name not in before.windows
-            kind = WindowChangeKind.CREATED if is_new else WindowChangeKind.UPDATED
-            yield _change(before, event, after, name, kind)
-            yield from hosts_change(before, event, after, _closed_by(after, name))
+            hosts = _closed_by(after, event.window.name)
         case WindowOpened():
-            yield _change(before, event, after, event.name, WindowChangeKind.OPENED)
-            yield from hosts_change(before, event, after, _closed_by(after, event.name))
-        case WindowClosed():
-            yield _change(before, event, after, event.name, WindowChangeKind.CLOSED)
-            yield from hosts_change(before, event, after, _closed_by(before, event.name))
-        case WindowRemoved():
-            yield _change(before, event, after, event.name, WindowChangeKind.REMOVED)
-            yield from hosts_change(before, event, after, _closed_by(before, event.name))
+            hosts = _closed_by(after, event.name)
+        case WindowClosed() | WindowRemoved():
+            hosts = _closed_by(before, event.name)
         case _:
             assert_never(event)
+    yield from hosts_change(before, event, after, hosts)
 
 
 def _set(state: State, event: WindowSet) -> Booking:
@@ -93,18 +80,6 @@ def _shares(windows: Mapping[str, Booking]) -> list[tuple[tuple[str, ...], float
     """Links that open windows leave a share of."""
     open_now = (b.window for b in windows.values() if b.is_closing)
     return [(window.links, window.share) for window in open_now if window.links and window.share]
-
-
-def _change(
-    before: State, event: WindowEvent, after: State, name: str, kind: WindowChangeKind
-) -> WindowChange:
-    was, now = before.windows.get(name), after.windows.get(name)
-    booking = now or was
-    if booking is None:  # pragma: no cover - apply refuses such an event
-        raise KeyError(name)
-    if now is None:
-        booking = replace(booking, state=WindowState.OVER, since_ns=event.time_ns)
-    return WindowChange(after.version, event.time_ns, kind, was, booking, after)
 
 
 def _closed_by(state: State, name: str) -> HostSet:

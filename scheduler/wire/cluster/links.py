@@ -11,12 +11,11 @@ from placement.fabric.links import uplink_of
 from placement.fabric.tree import masks
 from scheduler.core import Job, JobState, State
 from scheduler.core.admission.etag import link_etag
-from scheduler.core.fold.effects import LinkChange
 from scheduler.core.model.lifecycle import LinkUse
 from scheduler.core.rules.memory_copies import renewal_shares
 from scheduler.core.rules.network.neighbours import loads, running
 from scheduler.identity import redact_for_caller
-from scheduler.v1 import link_pb2, service_pb2
+from scheduler.v1 import link_pb2
 from scheduler.wire.jobs import timestamp
 from scheduler.wire.lists import filters
 from scheduler.wire.names import job_resource
@@ -133,14 +132,4 @@ def link_filter(state: State, text: str) -> Callable[[str], bool]:
                 lambda name: [w for w, b in state.windows.items() if name in b.window.links]
             ),
         },
-    )
-
-
-def link_change_to_proto(
-    change: LinkChange, is_seen: Callable[[Job], bool]
-) -> service_pb2.WatchLinksResponse:
-    return service_pb2.WatchLinksResponse(
-        version=change.version,
-        change_time=timestamp(change.time_ns),
-        link=link_to_proto(change.state, change.link, is_seen),
     )

@@ -12,7 +12,6 @@ from placement.fabric import hostset
 from scheduler.core import Job, State
 from scheduler.core.admission.etag import window_etag
 from scheduler.core.capacity.window_hosts import gangs_on
-from scheduler.core.fold.effects import WindowChange, WindowChangeKind
 from scheduler.core.model.lifecycle import WindowState
 from scheduler.core.model.window import Booking, Leave, Window, WindowKind
 from scheduler.core.rules.calendar import Calendar
@@ -27,7 +26,6 @@ from scheduler.wire.specs import numbers
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)
 _LEAVES = numbers(window_pb2.WindowLeave, "WINDOW_LEAVE", Leave)
 _STATES = numbers(window_pb2.WindowState, "WINDOW_STATE", WindowState)
-_CHANGES = numbers(service_pb2.WindowChange, "WINDOW_CHANGE", WindowChangeKind)
 _STATE_BY_NUMBER: dict[int, WindowState] = {n: state for state, n in _STATES.items()}
 _KIND_BY_NUMBER: dict[int, WindowKind] = {n: kind for kind, n in _KINDS.items()}
 _LEAVE_BY_NUMBER: dict[int, Leave] = {n: leave for leave, n in _LEAVES.items()} | {0: Leave.WAIT}
@@ -90,24 +88,6 @@ def _value(message: window_pb2.Window, name: str) -> Any:
             raise BadInput("leave", f"{value} is not one of its values")
         return _LEAVE_BY_NUMBER[value]
     return tuple(value) if name in ("hosts", "jobs", "links") else value
-
-
-def window_change_to_proto(change: WindowChange) -> service_pb2.WatchWindowsResponse:
-    return service_pb2.WatchWindowsResponse(
-        version=change.version,
-        change_time=timestamp(change.time_ns),
-        change=_CHANGES[change.kind],
-        window=window_to_proto(change.state, change.booking),
-    )
-
-
-def listed_window(state: State, booking: Booking) -> service_pb2.WatchWindowsResponse:
-    """Return the message of an existing window with which a watch begins."""
-    return service_pb2.WatchWindowsResponse(
-        version=state.version,
-        change=service_pb2.WINDOW_CHANGE_LISTED,
-        window=window_to_proto(state, booking),
-    )
 
 
 def _blocking_gangs(state: State, booking: Booking) -> list[Job]:

@@ -114,11 +114,6 @@ def job_filter(text: str) -> Callable[[Job], bool]:
     return filters.parse(text, _JOB_FIELDS)
 
 
-def window_filter(state: State, text: str) -> Callable[[Booking], bool]:
-    """Return a test of windows. `state`: any state of the log. Raises: BadFilter."""
-    return filters.parse(text, _window_fields(state))
-
-
 def jobs(
     state: State,
     query: Query,

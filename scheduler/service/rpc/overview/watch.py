@@ -1,4 +1,4 @@
-"""Streams of changes: of jobs, hosts, links and windows."""
+"""Streams of changes of jobs and of hosts."""
 
 from __future__ import annotations
 
@@ -9,27 +9,17 @@ from contextlib import aclosing
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
-from muster.structs import replace
 from placement.fabric.tree import Fabric
 from scheduler.core import Job, State
-from scheduler.core.fold.effects import (
-    HostsChange,
-    JobChange,
-    LinkChange,
-    WindowChange,
-    WindowChangeKind,
-)
-from scheduler.core.model.lifecycle import WindowState
+from scheduler.core.fold.effects import HostsChange, JobChange
 from scheduler.core.names import short_name
 from scheduler.engine.feed import Bookmark
-from scheduler.identity import caller, own_jobs, own_windows
+from scheduler.identity import caller, own_jobs
 from scheduler.service import pagination
 from scheduler.service.backend import Backend, Context
 from scheduler.service.errors import ApiError, compacted, invalid, not_caught_up, not_found
 from scheduler.service.names import parse_job_reference
 from scheduler.v1 import service_pb2
-from scheduler.wire.cluster.links import link_change_to_proto, link_names, link_to_proto
-from scheduler.wire.cluster.windows import listed_window, window_change_to_proto
 from scheduler.wire.jobs import change_to_proto, host_to_proto, listed_job, timestamp
 from scheduler.wire.lists import listing
 from scheduler.wire.lists.listing import domains, list_hosts
@@ -42,12 +32,7 @@ _KEPT: Final = 256
 _KEPT_PARTS: Final = 4 * MOST_CHANGES
 
 Made = TypeVar("Made")
-WatchRequest = (
-    service_pb2.WatchJobsRequest
-    | service_pb2.WatchHostsRequest
-    | service_pb2.WatchWindowsRequest
-    | service_pb2.WatchLinksRequest
-)
+WatchRequest = service_pb2.WatchJobsRequest | service_pb2.WatchHostsRequest
 
 
 class _Shared(Generic[Made]):
@@ -191,60 +176,6 @@ class WatchServicer:
                 if not messages and pace.is_due():
                     yield _hosts_bookmark(change.version - 1)
 
-    async def WatchWindows(
-        self, request: service_pb2.WatchWindowsRequest, context: Context
-    ) -> AsyncIterator[service_pb2.WatchWindowsResponse]:
-        writer = self._backend.writer
-        state, pace = writer.state, _Pace(request)
-        matches = listing.window_filter(state, request.filter)
-        after = await _begun(state, request, context, is_leading=writer.is_leading)
-        if request.initial_list:
-            for booking in pagination.all_windows(state, request.filter):
-                if request.name in ("", booking.window.name):
-                    yield listed_window(state, booking)
-            yield _window_bookmark(after)
-        async with aclosing(writer.watch(WindowChange, after, pace.interval_s)) as changes:
-            async for change in changes:
-                if isinstance(change, Bookmark):
-                    pace.note_sent()
-                    yield _window_bookmark(change.version)
-                    continue
-                seen = _as_seen(change, writer.state)
-                is_wanted = request.name in ("", change.booking.window.name) and (
-                    matches(change.booking)
-                    or (change.before is not None and matches(change.before))
-                )
-                if seen and is_wanted:
-                    pace.note_sent()
-                    yield window_change_to_proto(seen)
-                elif pace.is_due():
-                    yield _window_bookmark(change.version - 1)
-
-    async def WatchLinks(
-        self, request: service_pb2.WatchLinksRequest, context: Context
-    ) -> AsyncIterator[service_pb2.WatchLinksResponse]:
-        writer, name = self._backend.writer, request.name
-        state, pace = writer.state, _Pace(request)
-        if name and name not in link_names(state, every=True):
-            raise not_found("link", name)
-        after = await _begun(state, request, context, is_leading=writer.is_leading)
-        if request.initial_list:
-            for each in link_names(state):
-                if name in ("", each):
-                    link = link_to_proto(state, each, own_jobs(state))
-                    yield service_pb2.WatchLinksResponse(version=after, link=link)
-            yield _link_bookmark(after)
-        async with aclosing(writer.watch(LinkChange, after, pace.interval_s)) as changes:
-            async for change in changes:
-                if isinstance(change, Bookmark):
-                    pace.note_sent()
-                    yield _link_bookmark(change.version)
-                elif name in ("", change.link):
-                    pace.note_sent()
-                    yield link_change_to_proto(change, own_jobs(change.state))
-                elif pace.is_due():
-                    yield _link_bookmark(change.version - 1)
-
     def _host_messages(
         self, change: HostsChange, wanted: _HostsNamed
     ) -> Iterator[service_pb2.WatchHostsResponse]:
@@ -310,28 +241,6 @@ def _job_bookmark(version: int) -> service_pb2.WatchJobsResponse:
 
 def _hosts_bookmark(version: int) -> service_pb2.WatchHostsResponse:
     return service_pb2.WatchHostsResponse(version=version, bookmark=True)
-
-
-def _window_bookmark(version: int) -> service_pb2.WatchWindowsResponse:
-    change = service_pb2.WINDOW_CHANGE_BOOKMARK
-    return service_pb2.WatchWindowsResponse(version=version, change=change)
-
-
-def _link_bookmark(version: int) -> service_pb2.WatchLinksResponse:
-    return service_pb2.WatchLinksResponse(version=version, bookmark=True)
-
-
-def _as_seen(change: WindowChange, state: State) -> WindowChange | None:
-    """Return the change as the caller may see it; None: not at all. A window that is held for
-    another tenant from here on is gone for those who saw it, and new for the tenant."""
-    is_seen = own_windows(state)
-    if is_seen(change.booking):
-        is_new = change.before is None or not is_seen(change.before)
-        return replace(change, kind=WindowChangeKind.CREATED) if is_new else change
-    if change.before is None or not is_seen(change.before):
-        return None
-    was = replace(change.before, state=WindowState.OVER, since_ns=change.time_ns)
-    return replace(change, kind=WindowChangeKind.REMOVED, booking=was)
 
 
 async def _begun(state: State, request: WatchRequest, context: Context, *, is_leading: bool) -> int:
