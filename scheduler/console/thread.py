@@ -12,7 +12,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from muster.structs import struct
 from scheduler.access import tls
@@ -25,14 +25,22 @@ from scheduler.observe.supervision import FIRST_PAUSE_S, MOST_PAUSE_S, Heartbeat
 if TYPE_CHECKING:
     import ssl
 
-    from scheduler.console.server import ConsoleServer
-
 
 BACKLOG = 128
 STOP_S = 5.0  # for answers under way, at the end
 SILENT_S = 15.0  # without a beat, after which the console does not work
 
 Beside = Callable[[], AbstractAsyncContextManager[None]]
+
+
+class HttpServer(Protocol):
+    """The server that the thread runs; console/server.py has it, which takes long to import."""
+
+    def run(self, listening: socket.socket, context: ssl.SSLContext | None, beside: Beside) -> None:
+        """Serve until `stop`, inside of `beside`."""
+
+    def stop(self) -> None:
+        """End `run`, from any thread."""
 
 
 log = logging.getLogger("muster.console")
@@ -65,7 +73,7 @@ class ConsoleThread:
             self._secure(endpoint.tls)
         self._socket = bound(endpoint)
         self._thread: threading.Thread | None = None
-        self._server: ConsoleServer | None = None
+        self._server: HttpServer | None = None
         self._stopping = threading.Event()
 
     @property
@@ -79,7 +87,7 @@ class ConsoleThread:
     def is_local(self) -> bool:
         return is_loopback(self._endpoint.host)
 
-    def start(self, make: Callable[[], ConsoleServer]) -> None:
+    def start(self, make: Callable[[], HttpServer]) -> None:
         """Let the thread of the console call `make`, which imports much, and serve its result."""
         self._thread = threading.Thread(
             target=self._run, args=(make,), name="muster-console", daemon=True
@@ -101,7 +109,7 @@ class ConsoleThread:
         if self._certificates is not None:
             self._certificates.look()
 
-    def _run(self, make: Callable[[], ConsoleServer]) -> None:
+    def _run(self, make: Callable[[], HttpServer]) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._stopping.is_set():
             self._beats.beat("console", SILENT_S)
