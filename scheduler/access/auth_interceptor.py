@@ -38,10 +38,7 @@ log = logging.getLogger("muster.access")
 
 class AuthInterceptor(WrappingInterceptor):
     """Refuses calls that the caller may not make. `identify`: returns the caller; `anybody` where
-    callers are not asked who they are.
-
-    `rules`: by full name of the method, as in methods.METHODS.
-    """
+    callers are not asked who they are."""
 
     def __init__(
         self,
@@ -49,13 +46,11 @@ class AuthInterceptor(WrappingInterceptor):
         limits: CallLimits,
         clock: Callable[[], float],
         identify: Identify = anybody,
-        rules: dict[str, MethodRule] = METHODS,
     ) -> None:
         super().__init__()
         self._tenant_filter = tenant_filter
         self._limits = limits
         self._identify = identify
-        self._rules = rules
         self._streams = Streams(limits)
         self._rate = Rate(limits, clock)
         self._garbled = _GarbledLog(clock)
@@ -151,7 +146,7 @@ class AuthInterceptor(WrappingInterceptor):
 
     def _rule(self, method: str) -> MethodRule:
         """Raises: ApiError when callers are asked who they are, and nobody may call it."""
-        rule = self._rules.get(method)
+        rule = METHODS.get(method)
         if rule is None and self._identify is not anybody:
             raise denied("nobody may call this method")
         return rule or MethodRule(None)

@@ -19,8 +19,7 @@ from scheduler.access import tls
 from scheduler.access.addresses import MOST_PORT, host_and_port, is_loopback
 from scheduler.access.auth_interceptor import AuthInterceptor
 from scheduler.access.authenticate import Authenticator, anybody
-from scheduler.access.methods import METHODS, REFLECTION, MethodRule
-from scheduler.access.options import CallLimits, Reflection
+from scheduler.access.options import CallLimits
 from scheduler.access.tenant_filter import TenantFilter
 from scheduler.access.tls import TlsFiles
 from scheduler.core import State
@@ -44,7 +43,6 @@ class Access:
 
     tls: TlsFiles | None = None
     auth_file: str | None = None
-    reflection: Reflection = Reflection.CALLERS
     limits: CallLimits = field(default_factory=CallLimits)
     is_insecure: bool = False
 
@@ -61,12 +59,8 @@ class Listener:
         self._certificates = tls.reloading(access.tls) if access.tls else None
         self.auth = Authenticator(access.auth_file, clock) if access.auth_file else None
         identify = self.auth.identify if self.auth else anybody
-        rules = METHODS
-        if access.reflection is Reflection.ANYBODY:
-            rules = METHODS | {REFLECTION: MethodRule(None)}
-        tenant_filter = TenantFilter(state)
         self.interceptor = AuthInterceptor(
-            tenant_filter, access.limits, time.monotonic, identify, rules
+            TenantFilter(state), access.limits, time.monotonic, identify
         )
 
     @property
@@ -76,10 +70,6 @@ class Listener:
             ("grpc.max_receive_message_length", self._access.limits.message_bytes),
             ("grpc.max_metadata_size", _METADATA_BYTES),
         )
-
-    @property
-    def has_reflection(self) -> bool:
-        return self._access.reflection is not Reflection.NOBODY
 
     def open(self, server: grpc.aio.Server, listen: str) -> str:
         """Listen at the address, and return the one that was taken. Raises: CannotListen."""

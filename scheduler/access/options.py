@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import cached_property
 
 from scheduler.files.job_keys import Count, Keys, Number
 
 _ENTRY_BYTES = 6  # of a map at least: tag and length of it, of its key and of its value
-
-
-class Reflection(StrEnum):
-    """Callers who may ask the server for its methods and messages."""
-
-    CALLERS = "callers"  # those whom the auth file knows
-    ANYBODY = "anybody"
-    NOBODY = "nobody"
 
 
 class CallLimits(Keys):

@@ -502,8 +502,6 @@ class Client:
         job: str = "",
         slow_gangs: bool = False,
         apply: bool = False,
-        checkpoint_s: int | None = None,
-        restart_s: int | None = None,
         **options: Unpack[ChangeOptions],
     ) -> service_pb2.DefragmentResponse:
         """Propose or make moves that free `hosts`, or as many as `job` needs, in one outermost
@@ -511,11 +509,7 @@ class Client:
 
         `etag`: of the proposal; other moves are not made.
         """
-        request = service_pb2.DefragmentRequest(
-            apply=apply,
-            checkpoint_interval=_duration(checkpoint_s),
-            restart_duration=_duration(restart_s),
-        )
+        request = service_pb2.DefragmentRequest(apply=apply)
         if job:
             request.job = job
         elif slow_gangs:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 from muster.structs import struct
 from placement import BadInput
 from placement.fabric.reader import PRESETS
-from scheduler.access.options import CallLimits, Reflection
+from scheduler.access.options import CallLimits
 from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.policies.health_signals import BUILT_IN_CHECKS
 from scheduler.core.queue.policies import queue_policy
@@ -191,7 +191,6 @@ class AuthKeys(Keys):
     """Settings of who may call. `file`: tokens and certificates with their roles, see authfile."""
 
     file: FilePath
-    reflection: Reflection = Reflection.CALLERS
 
 
 class LauncherKind(StrEnum):

@@ -177,7 +177,7 @@ async def _serve(
     interceptors = (metrics, forwarding, listener.interceptor, consistency)
     options = (*_OPTIONS, *listener.options)
     server = grpc.aio.server(interceptors=interceptors, options=options)
-    _register(server, servicer, checks, has_reflection=listener.has_reflection)
+    _register(server, servicer, checks)
     address = listener.open(server, settings.listen)  # before a store is made, for it may be wrong
     mark = Path(settings.mark) if settings.mark is not None else None
     store = open_store(settings.store, init=settings.init, mark=mark)
@@ -406,15 +406,12 @@ def _register(
     server: Any,  # as much of one as generated code uses
     servicer: Any,  # with all methods of the service
     checks: health.aio.HealthServicer,
-    *,
-    has_reflection: bool,
 ) -> None:
     service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    if has_reflection:
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        about = reflection.aio.ReflectionServicer(names)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(about, server)
+    names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    about = reflection.aio.ReflectionServicer(names)
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(about, server)
 
 
 async def _set_health(checks: health.aio.HealthServicer, is_ready: bool) -> None:

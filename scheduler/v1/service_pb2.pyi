@@ -1487,8 +1487,6 @@ class DefragmentRequest(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     SLOW_GANGS_FIELD_NUMBER: _builtins.int
     APPLY_FIELD_NUMBER: _builtins.int
-    CHECKPOINT_INTERVAL_FIELD_NUMBER: _builtins.int
-    RESTART_DURATION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
@@ -1515,18 +1513,6 @@ class DefragmentRequest(_message.Message):
     """The etag of the proposal as you know it: ABORTED when other moves are found by now. Empty: not
     checked.
     """
-    @_builtins.property
-    def checkpoint_interval(self) -> _duration_pb2.Duration:
-        """How often gangs are taken to save their state, for the price, in whole seconds. Unset: as in
-        the tenants file, 1,800 seconds by default.
-        """
-
-    @_builtins.property
-    def restart_duration(self) -> _duration_pb2.Duration:
-        """How long a gang is taken to restart, for the price, in whole seconds. Unset: as in the tenants
-        file, 300 seconds by default.
-        """
-
     def __init__(
         self,
         *,
@@ -1534,15 +1520,13 @@ class DefragmentRequest(_message.Message):
         job: _builtins.str = ...,
         slow_gangs: _builtins.bool = ...,
         apply: _builtins.bool = ...,
-        checkpoint_interval: _duration_pb2.Duration | None = ...,
-        restart_duration: _duration_pb2.Duration | None = ...,
         request_id: _builtins.str = ...,
         validate_only: _builtins.bool = ...,
         etag: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_interval", b"checkpoint_interval", "hosts", b"hosts", "job", b"job", "restart_duration", b"restart_duration", "slow_gangs", b"slow_gangs", "wanted", b"wanted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "job", b"job", "slow_gangs", b"slow_gangs", "wanted", b"wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "checkpoint_interval", b"checkpoint_interval", "etag", b"etag", "hosts", b"hosts", "job", b"job", "request_id", b"request_id", "restart_duration", b"restart_duration", "slow_gangs", b"slow_gangs", "validate_only", b"validate_only", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "etag", b"etag", "hosts", b"hosts", "job", b"job", "request_id", b"request_id", "slow_gangs", b"slow_gangs", "validate_only", b"validate_only", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_wanted: _TypeAlias = _typing.Literal["hosts", "job", "slow_gangs"]  # noqa: Y015
     _WhichOneofArgType_wanted: _TypeAlias = _typing.Literal["wanted", b"wanted"]  # noqa: Y015

@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 from scheduler.access.authenticate import Authenticator, CallerNames
 from scheduler.access.listener import Access, CannotListen
 from scheduler.access.methods import METHODS
-from scheduler.access.options import Reflection
 from scheduler.cli.program import app
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.identity import Role
@@ -183,16 +182,8 @@ async def test_health_is_open_to_everybody_who_trusts_the_server(
     assert f"no server answers at {served.ready.address}: it accepts only TLS" in plain.output
 
 
-@pytest.mark.parametrize(
-    ("who", "expected"),
-    [
-        (Reflection.CALLERS, (Code.UNAUTHENTICATED, Code.OK)),
-        (Reflection.ANYBODY, (Code.OK, Code.OK)),
-        (Reflection.NOBODY, (Code.UNIMPLEMENTED, Code.UNIMPLEMENTED)),
-    ],
-)
-async def test_reflection_is_for_those_whom_the_server_file_says(
-    tmp_path: Path, house: House, who: Reflection, expected: tuple[Code, Code]
+async def test_reflection_is_for_callers_whom_the_auth_file_knows(
+    tmp_path: Path, house: House
 ) -> None:
     bearer = ("authorization", f"bearer {house.token('ada', 'viewer', '*')}")
     ask = reflection_pb2.ServerReflectionRequest(list_services="")
@@ -209,11 +200,11 @@ async def test_reflection_is_for_those_whom_the_server_file_says(
         return await until(lambda: code(*metadata), lambda found: found is not Code.INTERNAL)
 
     async with (
-        serving(tmp_path, access=house.access(reflection=who)) as served,
+        serving(tmp_path, access=house.access()) as served,
         house.channel(served.ready.address) as channel,
     ):
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        assert (await code_of(), await code_of(bearer)) == expected
+        assert (await code_of(), await code_of(bearer)) == (Code.UNAUTHENTICATED, Code.OK)
 
 
 async def test_beyond_this_machine_nobody_comes_in_unasked_unless_an_operator_insists(

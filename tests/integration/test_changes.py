@@ -153,7 +153,7 @@ async def test_moves_are_proposed_then_made_and_the_job_starts(served: Served) -
     check = service_pb2.DefragmentRequest(hosts=4, apply=True, validate_only=True)
     checked = await defragment(check)
     before = await served.get("e")
-    asked = service_pb2.DefragmentRequest(hosts=4, apply=True, restart_duration=duration(600))
+    asked = service_pb2.DefragmentRequest(hosts=4, apply=True)
     made = await defragment(asked)
     after = await served.get("e")
     large = await served.start("large", 4)
@@ -162,7 +162,7 @@ async def test_moves_are_proposed_then_made_and_the_job_starts(served: Served) -
     assert ([move.job for move in checked.moves], checked.applied) == ([path("e")], False)
     assert (before.attempt, after.attempt, made.applied) == (1, 2, True)
     assert [b.joined for b in made.moves[0].blocks] == list(after.placement.hosts)
-    assert made.lost_gpu_hours > proposed.lost_gpu_hours > 0
+    assert made.lost_gpu_hours >= proposed.lost_gpu_hours > 0
     assert {host[:2] for host in large.placement.hosts} == {"z1"}
 
 
@@ -178,7 +178,6 @@ async def test_moves_are_for_as_many_hosts_as_a_waiting_job_needs(served: Served
         ({"hosts": 99_999}, "INFEASIBLE", (), never),
         ({"job": "x"}, "NOT_FOUND", (), ""),
         ({}, "INVALID", ("hosts",), ""),
-        ({"hosts": 1, "restart_duration": duration(-1)}, "INVALID", ("restart_duration",), ""),
     ):
         error = await refused(served.stub.Defragment(service_pb2.DefragmentRequest(**request)))
         assert (error.reason, error.fields, words in error.message) == (reason, fields, True)

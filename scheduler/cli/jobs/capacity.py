@@ -100,16 +100,6 @@ def defrag(
     apply: Annotated[
         bool, typer.Option("--apply", help="Make the moves, all of them or none.")
     ] = False,
-    checkpoint_s: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=MOST, help="Seconds between checkpoints. (default: the tenants file)"
-        ),
-    ] = None,
-    restart_s: Annotated[
-        int | None,
-        typer.Option(min=0, max=MOST, help="Seconds of a restart. (default: the tenants file)"),
-    ] = None,
     etag: Annotated[
         str, typer.Option(help="With --apply: refuse if the proposal has changed.")
     ] = "",
@@ -137,8 +127,6 @@ def defrag(
             job=job or "",
             slow_gangs=slow,
             apply=apply,
-            checkpoint_s=checkpoint_s,
-            restart_s=restart_s,
             etag=etag,
             dry_run=dry_run,
         )

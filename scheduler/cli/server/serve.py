@@ -308,14 +308,12 @@ def _pods(
 
 def _access(keys: ServerKeys) -> Access:
     from scheduler.access.listener import Access
-    from scheduler.access.options import Reflection
     from scheduler.access.tls import TlsFiles
 
     shown = keys.tls
     return Access(
         TlsFiles(shown.certificate, shown.key, shown.client_ca) if shown else None,
         keys.auth.file if keys.auth else None,
-        keys.auth.reflection if keys.auth else Reflection.CALLERS,
         keys.limits,
         keys.insecure,
     )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from muster.structs import replace
-from placement import BadInput
 from scheduler.core import Conflict, Rejected, SchedulingOptions, State
 from scheduler.core.admission.etag import stale
 from scheduler.core.admission.idempotency import earlier, repeated
@@ -16,12 +14,10 @@ from scheduler.service.backend import Context, Servicer
 from scheduler.service.errors import conflict, infeasible, invalid, rejected
 from scheduler.service.names import full_name_of, job_of
 from scheduler.v1 import service_pb2
-from scheduler.wire.durations import whole_seconds
 from scheduler.wire.reasons import proposal_to_proto
 
 Request = service_pb2.DefragmentRequest
 Response = service_pb2.DefragmentResponse
-_COSTS = {"checkpoint_interval": "checkpoint_s", "restart_duration": "restart_s"}
 
 
 class DefragServicer(Servicer):
@@ -78,7 +74,7 @@ def _proposed(
     state: State, now_ns: int, options: SchedulingOptions, request: Request
 ) -> DefragProposal:
     """Raises: ApiError."""
-    costs = replace(state.tenants.preemption.costs, **_costs(request))
+    costs = state.tenants.preemption.costs
     if request.slow_gangs:
         return propose_faster(state, now_ns, options, costs)
     wanted = (
@@ -90,17 +86,3 @@ def _proposed(
     if never:
         raise infeasible(never)
     return propose(state, wanted, now_ns, options, costs)
-
-
-def _costs(request: Request) -> dict[str, int]:
-    """The costs that the request sets, by their names in Costs. Raises: ApiError."""
-    costs = {}
-    for field, value in request.ListFields():
-        if name := _COSTS.get(field.name):
-            try:
-                costs[name] = whole_seconds(field.name, value)
-            except BadInput as error:
-                raise invalid(error.field, error.message) from None
-            if costs[name] < 0:
-                raise invalid(field.name, "must not be negative")
-    return costs
