@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -148,6 +148,20 @@ def formatted(body: Any, output: AnswerFormat, *, is_line: bool = False) -> str:
     if names is None:
         raise end("this answer has no names: take another --format", BAD_INPUT)
     return "\n".join(names)
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], output: AnswerFormat, empty: str) -> None:
+    """Print mappings with the same keys as a table or in a format for programs. `empty`: the
+    words where there are none."""
+    from scheduler.cli.render.text import columns
+
+    if output is not AnswerFormat.TABLE:
+        typer.echo(formatted(rows, output))
+    elif rows:
+        lines = ([str("-" if v in (None, "") else v) for v in row.values()] for row in rows)
+        typer.echo(columns([list(rows[0]), *lines]))
+    else:
+        typer.echo(empty)
 
 
 def _names(body: Any) -> list[str] | None:

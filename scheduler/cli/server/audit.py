@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat, AskedServer, asks_server, end, formatted
+from scheduler.cli.calls import AnswerFormat, AskedServer, asks_server, formatted
 from scheduler.cli.contexts import quoted
-from scheduler.cli.exit_codes import BAD_INPUT
 from scheduler.cli.numbers import past_ns
+from scheduler.cli.server.stores import store_errors
 from scheduler.files.errors import one_line
 
 if TYPE_CHECKING:
@@ -59,16 +59,14 @@ def audit(
 def _stored(url: str, since_ns: int, filter: str) -> Iterator[AuditRecord]:
     """The records of a store, whoever else has it open."""
     from scheduler.eventlog.audit import AuditLog
-    from scheduler.eventlog.store import StoreError, look_at
+    from scheduler.eventlog.store import look_at
     from scheduler.wire.cluster.tenants import audit_filter, audit_record_to_proto
 
     is_wanted = audit_filter(filter)
-    try:
+    with store_errors():
         for record in AuditLog(look_at(url)).records(since_ns=since_ns):
             if is_wanted(record):
                 yield audit_record_to_proto(record)
-    except StoreError as error:
-        raise end(str(error), BAD_INPUT) from None
 
 
 def _write(record: AuditRecord, output: AnswerFormat) -> None:

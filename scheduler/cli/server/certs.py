@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat, Output, formatted
+from scheduler.cli.calls import AnswerFormat, Output, write_rows
 from scheduler.files.errors import InputError, Problem
 
 Folder = Annotated[Path, typer.Option("--folder", help="Where the files are.", file_okay=False)]
@@ -115,11 +115,10 @@ def new(
 def list_certificates(output: Output = AnswerFormat.TABLE, folder: Folder = DEFAULT_FOLDER) -> None:
     """List the certificates in a folder, and when they expire."""
     from scheduler.access.certificates import certificates_in
-    from scheduler.cli.render.text import columns
     from scheduler.files.timeparse import written
 
     now = _now()
-    rows: list[dict[str, Any]] = [
+    rows = [
         {
             "name": file.path.stem,
             "names": ", ".join(file.names),
@@ -128,12 +127,7 @@ def list_certificates(output: Output = AnswerFormat.TABLE, folder: Folder = DEFA
         }
         for file in certificates_in(folder)
     ]
-    if output is not AnswerFormat.TABLE:
-        typer.echo(formatted(rows, output))
-    elif rows:
-        typer.echo(columns([list(rows[0]), *(list(map(str, row.values())) for row in rows)]))
-    else:
-        typer.echo("no certificates")
+    write_rows(rows, output, "no certificates")
 
 
 def _now() -> datetime:

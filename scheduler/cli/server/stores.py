@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,17 +38,24 @@ def register(parent: typer.Typer) -> None:
     parent.add_typer(app, name="store")
 
 
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Return a context in which a fault of a store ends the command. Raises: typer.Exit."""
+    from scheduler.eventlog.store import StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise end(str(error), BAD_INPUT) from None
+
+
 @app.command()
 def init(store: Url = STORE, mark: MarkFile = None) -> None:
     """Make an empty store; its first server loads the fabric. An existing store stays."""
-    from scheduler.eventlog.store import StoreError, open_store
+    from scheduler.eventlog.store import open_store
 
-    try:
-        opened = open_store(store, init=True, mark=mark)
+    with store_errors(), closing(open_store(store, init=True, mark=mark)) as opened:
         version = opened.last_version()
-        opened.close()
-    except StoreError as error:
-        raise end(str(error), BAD_INPUT) from None
     typer.echo(f"{_without_password(store)} is at version {version:,}")
 
 
@@ -60,13 +69,10 @@ def backup(
 
     A backup of SQLite can be restored into PostgreSQL, and the other way round.
     """
-    from scheduler.eventlog.store import StoreError
     from scheduler.eventlog.store import backup as copy
 
-    try:
+    with store_errors():
         version = copy(store, target, is_forced=force)
-    except StoreError as error:
-        raise end(str(error), BAD_INPUT) from None
     typer.echo(f"{target} holds the store up to version {version:,}")
 
 
@@ -81,13 +87,10 @@ def restore(
 
     The old store is kept as FILE.replaced, in PostgreSQL as tables NAME_replaced.
     """
-    from scheduler.eventlog.store import StoreError
     from scheduler.eventlog.store import restore as put_back
 
-    try:
+    with store_errors():
         version = put_back(source, store, is_forced=force, mark=mark)
-    except StoreError as error:
-        raise end(str(error), BAD_INPUT) from None
     typer.echo(f"{_without_password(store)} is at version {version:,}, as {source} was")
 
 
@@ -98,7 +101,11 @@ def verify(
     output: Output = AnswerFormat.TABLE,
 ) -> None:
     """Check every event and snapshot by replaying the log. Exit code 1: damaged."""
-    report = _report(store, mark)
+    from scheduler.eventlog.store import look_at
+    from scheduler.eventlog.store.verify import verify as check
+
+    with store_errors(), closing(look_at(store, mark)) as opened:
+        report = check(opened)
     _write(_rows(report), output)
     if report.problems:
         raise typer.Exit(FAILED)
@@ -119,37 +126,28 @@ def recover(
     that has more.
     """
     from scheduler.eventlog.repair import repair, repair_plan
-    from scheduler.eventlog.store import StoreError
 
-    try:
+    with store_errors():
         plan = repair_plan(store, mark)
         if yes and plan.problem:
             repair(store, plan, mark)
-    except StoreError as error:
-        raise end(str(error), BAD_INPUT) from None
     _write(_plan_rows(plan, is_done=yes), output)
 
 
 @app.command()
 def info(store: Url = STORE, output: Output = AnswerFormat.TABLE) -> None:
     """Show size and versions of the store; the server may keep running."""
-    from scheduler.eventlog.store import StoreError, look_at
+    from scheduler.eventlog.store import look_at
 
-    try:
-        opened = look_at(store)
-        try:
-            kept = {
-                "store": opened.name,
-                "bytes": opened.size_bytes(),
-                "first_version": opened.first_version(),
-                "last_version": opened.last_version(),
-                "snapshots": sorted(version for version, _ in opened.snapshots()),
-                "ended_jobs": opened.ended_counts()[0],
-            }
-        finally:
-            opened.close()
-    except StoreError as error:
-        raise end(str(error), BAD_INPUT) from None
+    with store_errors(), closing(look_at(store)) as opened:
+        kept = {
+            "store": opened.name,
+            "bytes": opened.size_bytes(),
+            "first_version": opened.first_version(),
+            "last_version": opened.last_version(),
+            "snapshots": sorted(version for version, _ in opened.snapshots()),
+            "ended_jobs": opened.ended_counts()[0],
+        }
     _write(kept, output)
 
 
@@ -165,37 +163,18 @@ def compact(
     from time import time_ns
 
     from scheduler.engine.snapshotter import DAY_S, compacted
-    from scheduler.eventlog.store import StoreError, look_at, open_store, shrink
+    from scheduler.eventlog.store import look_at, open_store, shrink
 
-    try:
+    with store_errors():
         look_at(store).close()  # says better what is wrong with the file
-        opened = open_store(store, init=False, mark=mark)
-        try:
+        with closing(open_store(store, init=False, mark=mark)) as opened:
             dropped = compacted(opened, time_ns() - keep_days * DAY_S * 10**9)
-        finally:
-            opened.close()
         shrink(store)
-    except StoreError as error:
-        raise end(str(error), BAD_INPUT) from None
     typer.echo(f"dropped {dropped:,} events")
 
 
 def _without_password(url: str) -> str:
     return re.sub(r"(://[^/@:]*):[^@]*@", r"\1@", url)
-
-
-def _report(url: str, mark: Path | None) -> VerifyReport:
-    from scheduler.eventlog.store import StoreError, look_at
-    from scheduler.eventlog.store.verify import verify as check
-
-    try:
-        opened = look_at(url, mark)
-        try:
-            return check(opened)
-        finally:
-            opened.close()
-    except StoreError as error:
-        raise end(str(error), BAD_INPUT) from None
 
 
 def _rows(report: VerifyReport) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from scheduler.cli.calls import AnswerFormat, Output, end, formatted
+from scheduler.cli.calls import AnswerFormat, Output, end, write_rows
 from scheduler.cli.exit_codes import FAILED
 
 if TYPE_CHECKING:
@@ -69,17 +69,8 @@ def new(
 def list_tokens(output: Output = AnswerFormat.TABLE, auth_file: AuthFile = DEFAULT_FILE) -> None:
     """List the tokens of an auth file."""
     from scheduler.access.auth_file.reading import load_auth
-    from scheduler.cli.render.text import columns
 
-    rows = [_row(token) for token in load_auth(auth_file).tokens]
-    if output is not AnswerFormat.TABLE:
-        typer.echo(formatted(rows, output))
-    elif rows:
-        typer.echo(
-            columns([list(rows[0]), *([str(text or "-") for text in r.values()] for r in rows)])
-        )
-    else:
-        typer.echo("no tokens")
+    write_rows([_row(token) for token in load_auth(auth_file).tokens], output, "no tokens")
 
 
 def revoke(
