@@ -7,7 +7,6 @@ that was cut by date may end outages that began before it, and end before outage
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
 from simulator.failures.cause import DAY_S
 from simulator.failures.fleetlog import FleetLog, OutagePairs
+from simulator.traces.formats.jsonarray import elements, object_of
 from simulator.traces.record import FieldError, number
 
 FLEET = 400
@@ -27,14 +27,13 @@ def read(path: Path) -> FleetLog:
     """Read the failures that the InfiniteHBD study published. Raises: InputError with file, line
     and field."""
     pairs, number_by_id = OutagePairs(), dict[str, int]()
-    for line, record in _records(path):
-        try:
-            node, kind, time_s, cause = _event(record)
-        except FieldError as error:
-            raise InputError(Problem(error.field, error.detail, str(path), line)) from None
-        server = number_by_id.setdefault(node, len(number_by_id))
-        note = pairs.start if kind == "fault_start" else pairs.end
-        note((node, cause), server, time_s, cause)
+    try:
+        for node, kind, time_s, cause in _events(path):
+            server = number_by_id.setdefault(node, len(number_by_id))
+            note = pairs.start if kind == "fault_start" else pairs.end
+            note((node, cause), server, time_s, cause)
+    except FieldError as error:
+        raise InputError(Problem(error.field, error.detail, str(path), error.line)) from None
     intervals = pairs.intervals()
     last_s = max((interval.start_s for interval in intervals), default=0.0)
     span_s = max(min(SPAN_S, pairs.last_s), last_s + 1)  # the log may have been cut by date
@@ -42,35 +41,18 @@ def read(path: Path) -> FleetLog:
     return FleetLog(servers, span_s, intervals, orphan_ends=pairs.orphan_ends, name=path.name)
 
 
-def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    """The items of the list, each with its line."""
-    text = read_text(path)
-    try:
-        is_list = isinstance(json.loads(text), list)  # sound as a whole: the walk can trust it
-    except json.JSONDecodeError as error:
-        raise InputError(
-            Problem("", f"must be JSON: {error.msg}", str(path), error.lineno)
-        ) from None
-    except RecursionError:
-        raise InputError(Problem("", "is nested too deep", str(path))) from None
-    if not is_list:
-        raise InputError(Problem("", "must be a list of events", str(path), 1))
-    decoder, line, at = json.JSONDecoder(), 1, 0
-    begin = text.index("[") + 1
-    while True:
-        while text[begin] in " \t\r\n,":
-            begin += 1
-        if text[begin] == "]":
-            return
-        line += text.count("\n", at, begin)
-        at = begin
-        item, begin = decoder.raw_decode(text, begin)
-        yield line, item
+def _events(path: Path) -> Iterator[tuple[str, str, float, str]]:
+    """Yield server, kind, time in seconds and cause. Raises: FieldError with the line."""
+    for line, value in elements([(1, read_text(str(path)))]):
+        try:
+            yield _event(value)
+        except FieldError as error:
+            error.line = line
+            raise
 
 
-def _event(record: Any) -> tuple[str, str, float, str]:
-    if not isinstance(record, dict):
-        raise FieldError("event", "must be a JSON object", str(record)[:40])
+def _event(value: Any) -> tuple[str, str, float, str]:
+    record = object_of(value, "event")
     for key in ("node_id", "event_time", "event_type", "fault_type"):
         if key not in record:
             raise FieldError(key, "is required")

@@ -185,7 +185,7 @@ class TraceFile:
             yield from self._in_window() if self.format.is_sorted else by_submit(self._good())
         except FieldError as error:
             hint = "" if self.jobs else advice(self.path, self.format)
-            raise self._error(self._line, error.field, error.detail + hint) from None
+            raise self._error(error.line or self._line, error.field, error.detail + hint) from None
         except OSError as error:
             raise self._error(0, "", f"cannot be read: {error.strerror or error}") from None
         except (UnicodeDecodeError, EOFError, zlib.error) as error:

@@ -71,15 +71,17 @@ Read = Callable[[Lines], Iterator[TraceJob | BadRecord]]
 
 
 class FieldError(ValueError):
-    """A field is not what the format says; readers turn it into a BadRecord."""
+    """A field is not what the format says; readers turn it into a BadRecord. `line`: 0 where the
+    reader knows it."""
 
     is_fault = True
 
-    def __init__(self, field: str, message: str, value: str = "") -> None:
+    def __init__(self, field: str, message: str, value: str = "", line: int = 0) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
         self.message = message
         self.value = value
+        self.line = line
 
     @property
     def detail(self) -> str:

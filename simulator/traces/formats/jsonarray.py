@@ -1,63 +1,43 @@
-"""The elements of a JSON array, one after the other, of a text of any length.
-
-The text is cut where an element ends, by brackets and quotes alone; what is between two
-cuts is then parsed by itself. So one bad element is reported with its line and the next are
-read all the same, and no more than one element is held at a time.
-"""
+"""The elements of a JSON array, one after the other, of a text of any length: no more than one of
+them, and the piece of text that it ends in, is held at a time."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from dataclasses import dataclass
 from typing import Any
 
 from simulator.traces.record import FieldError
 
-OPENING, CLOSING = ("[", "{"), ("]", "}")
 MOST_CHARACTERS = 16 * 2**20  # of one element: a quote that never ends must not eat memory
-# Strings, which hide brackets and commas, or a quote whose string has no end here.
-TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|["\[\]{},]')
+PIECE = 2**16  # characters that are read at a time
+BLANKS = re.compile(r"[ \t\r\n]*")
+CUT = 8  # a word or escape that the end of the text cuts is found at most so long before it
 
 
-def elements(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each element of a JSON array. `pieces`: the text in parts, each with
-    its line.
+def elements(pieces: Iterable[tuple[int, str]], key: str = "") -> Iterator[tuple[int, Any]]:
+    """Yield (line, value) of each element of a JSON array. `pieces`: the text in parts, each with
+    its line. `key`: of the object whose first array under it is meant; what follows is not read.
 
     Raises: FieldError when the text is no array, or does not end as one.
     """
-    splitter = _Splitter()
-    for line, text in pieces:
-        yield from splitter.feed(line, text)
-    splitter.close()
-
-
-def elements_under(key: str, pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each element of the first array under `key`; the rest is not read.
-
-    Raises: FieldError when there is none, or it does not end.
-    """
-    opening = re.compile(rf'"{key}"\s*:\s*(?=\[)')
-    parts = iter(pieces)
-    first = next((each for each in parts if opening.search(each[1])), None)
-    if first is None:
-        raise FieldError(key, "is no array of the file")
-    rest = opening.split(first[1], maxsplit=1)[1]
-    splitter = _Splitter(is_part=True)
-    for line, text in chain([(first[0], rest)], parts):
-        yield from splitter.feed(line, text)
-        if splitter.is_over:
-            return
-    splitter.close()
-
-
-def value_of(text: str) -> Any:
-    """Parse a JSON text. Raises: FieldError when it is no JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FieldError("record", "must be JSON", str(error)) from None
+    text = _Text(iter(pieces))
+    text.open(key)
+    mark = text.next_mark()
+    while mark != "]":
+        line = text.line_at(text.at)
+        yield line, text.value()
+        mark = text.next_mark()
+        if mark not in (",", "]"):
+            raise text.fault("a comma is missing" if mark else "it ends too early")
+        if mark == ",":
+            text.at += 1
+            text.next_mark()
+    text.at += 1
+    if not key and text.next_mark():
+        raise text.fault("more follows it")
 
 
 def object_of(value: Any, path: str) -> Mapping[str, Any]:
@@ -67,86 +47,69 @@ def object_of(value: Any, path: str) -> Mapping[str, Any]:
     return value
 
 
-class _Splitter:
-    """`_held`: the element so far, which began on `_line`; `_depth`: open brackets. `is_part`: what
-    follows the array is not read."""
+@dataclass(slots=True)
+class _Text:
+    """Text that is read in pieces. `held`: what is held of it, from `line` on; `at`: the place that
+    is read next."""
 
-    def __init__(self, *, is_part: bool = False) -> None:
-        self._is_part = is_part
-        self._held: list[str] = []
-        self._length = 0
-        self._line = 0
-        self._depth = 0
-        self.is_over = False
-        self._rest = ""  # from the quote of a string that goes on in the next piece
+    pieces: Iterator[tuple[int, str]]
+    held: str = ""
+    line: int = 1
+    at: int = 0
 
-    def feed(self, line: int, text: str) -> Iterator[tuple[int, str]]:
-        """`line`: that of the first character; one string goes over no line."""
-        text, self._rest = self._rest + text, ""
-        start = 0
-        for token in TOKEN.finditer(text):
-            mark = token.group()
-            if mark == '"' and text.find("\n", token.start()) < 0:
-                self._rest = text[token.start() :]
-                text = text[: token.start()]
+    def open(self, key: str) -> None:
+        """Go to the first element."""
+        find = re.compile(rf'"{key}"\s*:\s*\[').search if key else re.compile(r"\s*\[").match
+        while (found := find(self.held)) is None:
+            if (not key and self.held.strip()) or not self._read_more():
                 break
-            if mark in OPENING:
-                self._depth += 1
-                if self._depth > 1:
-                    continue
-                self._begin(text[start : token.end()])
-            elif mark in CLOSING:
-                self._depth -= 1
-                if self._depth > 0:
-                    continue
-                yield from self._last(line, text[start : token.start()])
-                if self._is_part:
-                    return
-            elif mark == "," and self._depth == 1:
-                yield self._cut(line, text[start : token.start()])
+        if found is None:
+            raise FieldError(key, "is no array of the file") if key else self.fault("it is none")
+        self.at = found.end()
+
+    def next_mark(self) -> str:
+        """Return the next character that is no blank; "" at the end of the text."""
+        while True:
+            if (blanks := BLANKS.match(self.held, self.at)) is not None:
+                self.at = blanks.end()
+            if self.at < len(self.held) or not self._read_more():
+                return self.held[self.at : self.at + 1]
+
+    def value(self) -> Any:
+        """Return the value that begins here, and pass it."""
+        while True:
+            try:
+                value, end = json.JSONDecoder().raw_decode(self.held, self.at)
+            except json.JSONDecodeError as error:
+                is_cut = error.pos >= len(self.held) - CUT or error.msg.startswith("Unterminated")
+                if not is_cut or not self._read_more():
+                    self.at = error.pos
+                    raise self.fault(error.msg) from None
+            except RecursionError:
+                raise self.fault("it is nested too deep") from None
             else:
-                continue
-            line += text.count("\n", start, token.end())
-            start = token.end()
-        self._hold(line, text[start:])
+                if end < len(self.held) or not self._read_more():  # where a number may go on
+                    self.at = end
+                    return value
 
-    def _begin(self, text: str) -> None:
-        if text.strip() != "[" or self.is_over:
-            raise _no_array(text)
-
-    def _last(self, line: int, text: str) -> Iterator[tuple[int, str]]:
-        """Yield the element before the bracket that ends the array; nothing, if it is empty."""
-        if self._depth < 0:
-            raise _no_array(text)
-        self.is_over = True
-        if self._held or text.strip():
-            yield self._cut(line, text)
-
-    def _cut(self, line: int, text: str) -> tuple[int, str]:
-        element = self._line or _line_of(line, text), "".join((*self._held, text)).strip()
-        self._held, self._length, self._line = [], 0, 0
-        return element
-
-    def _hold(self, line: int, text: str) -> None:
-        if not self._held and not text.strip():
-            return
-        if not self._depth:
-            raise _no_array(text)
-        self._line = self._line or _line_of(line, text)
-        self._held.append(text)
-        self._length += len(text)
-        if self._length + len(self._rest) > MOST_CHARACTERS:
+    def _read_more(self) -> bool:
+        """Read a piece of text in place of what was passed; return False at the end."""
+        self.line, self.held, self.at = self.line_at(self.at), self.held[self.at :], 0
+        parts, length = [self.held], 0
+        for _, text in self.pieces:
+            parts.append(text)
+            length += len(text)
+            if length >= PIECE:
+                break
+        self.held = "".join(parts)
+        if len(self.held) > MOST_CHARACTERS + PIECE:
             raise FieldError("record", f"is longer than {MOST_CHARACTERS:,} characters")
+        return length > 0
 
-    def close(self) -> None:
-        if self._rest or not self.is_over:
-            raise FieldError("file", "must be one JSON array: it ends too early")
+    def line_at(self, place: int) -> int:
+        """Return the line of a place in the text that is held."""
+        return self.line + self.held.count("\n", 0, place)
 
-
-def _line_of(line: int, text: str) -> int:
-    """The line of the first character that is not blank, where the text begins on `line`."""
-    return line + text.count("\n", 0, len(text) - len(text.lstrip()))
-
-
-def _no_array(text: str) -> FieldError:
-    return FieldError("file", "must be one JSON array", text.strip()[:40])
+    def fault(self, message: str) -> FieldError:
+        """Return the error at the place that is read."""
+        return FieldError("file", f"must be one JSON array: {message}", line=self.line_at(self.at))

@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any
 
-from simulator.traces.formats.jsonarray import elements, object_of, value_of
+from simulator.traces.formats.jsonarray import elements, object_of
 from simulator.traces.formats.times import EPOCH, instant_ns, is_unknown
 from simulator.traces.record import (
     SECOND_NS,
@@ -40,9 +40,9 @@ def read_json(lines: Lines) -> Iterator[TraceJob | BadRecord]:
 
     Raises: FieldError when the file is no JSON array.
     """
-    for line, text in elements(lines):
+    for line, value in elements(lines):
         try:
-            yield _job(line, object_of(value_of(text), "record"))
+            yield _job(line, object_of(value, "record"))
         except FieldError as error:
             yield error.at(line)
 

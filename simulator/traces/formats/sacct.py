@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from simulator.traces.formats.columns import Row, read_table
-from simulator.traces.formats.jsonarray import elements_under, object_of, value_of
+from simulator.traces.formats.jsonarray import elements, object_of
 from simulator.traces.formats.times import instant_ns, is_unknown, span_ns
 from simulator.traces.record import (
     SECOND_NS,
@@ -84,9 +84,9 @@ def read(
 
 def _read_json(lines: Lines, gpus_per_node: int) -> Iterator[TraceJob | BadRecord]:
     """Jobs of `sacct --json`."""
-    for line, text in elements_under("jobs", lines):
+    for line, value in elements(lines, "jobs"):
         try:
-            yield _job(gpus_per_node, line, _row_of(object_of(value_of(text), "jobs")))
+            yield _job(gpus_per_node, line, _row_of(object_of(value, "jobs")))
         except FieldError as error:
             yield error.at(line)
 

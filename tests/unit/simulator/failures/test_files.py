@@ -159,8 +159,8 @@ def test_further_copies_of_a_fleet_fail_at_other_times() -> None:
         ([fault(1, "start") | {"fault_type": 3}], ":1: fault_type.Class: must be a text"),
         ([fault(1, "pause")], ":1: event_type: must be fault_start or fault_end"),
         ([7], ":1: event: must be a JSON object"),
-        ({}, ":1: must be a list of events"),
-        ('[\n{"a": 1,,}]', ":2: must be JSON"),
+        ({}, ":1: file: must be one JSON array"),
+        ('[\n{"a": 1,,}]', ":2: file: must be one JSON array: "),
         (None, "no such file"),
     ],
 )
