@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from muster.structs import replace, struct
 from placement import BadInput
 from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError, Problem
+from scheduler.files.yaml12 import Document, load
+from scheduler.files.yaml12 import parse as parse_yaml
 from simulator.failures import infinitehbd
-from simulator.failures.cause import HOST, REPAIRS, FailureCause, LemonHosts, RepairTime
+from simulator.failures.cause import HOST, FailureCause
 from simulator.failures.fleetlog import ALL, FleetLog, LogExtent, LogWindow, laid_out
 from simulator.failures.hostevents import read_csv
 from simulator.failures.outage import Outage, merged
-from simulator.failures.presets import PRESETS, preset
+from simulator.failures.presets import PRESETS
 from simulator.failures.process import outages
-from simulator.failures.yamlfile import load_causes
-from simulator.traces.record import FieldError, number
+from simulator.failures.yamlfile import causes_of
 
 MODELS = ("poisson", "weibull")
-_COMMON = ("rate", "repair_h", "repair", "sigma", "cause", "scope", "group", "lemons")
-_KEYS = {"poisson": _COMMON, "weibull": (*_COMMON, "shape", "age_days")}
+OPTION = "--failures"
+# The key of a file of causes that each part of a text stands for.
+_COMMON = {
+    **{"rate": "rate", "repair_h": "repair.mean_h", "repair": "repair.kind"},
+    **{"sigma": "repair.sigma", "cause": "name", "scope": "scope", "group": "group"},
+}
+_PLACES = {
+    "poisson": _COMMON,
+    "weibull": {**_COMMON, "shape": "life.shape", "age_days": "life.age_days"},
+}
+_OF_PRESET = {"scale": "scale"}
+_TEXTS = ("cause", "scope", "repair")
 LOGS: dict[str, Callable[[Path], FleetLog]] = {"infinitehbd": infinitehbd.read}
 
 
@@ -107,10 +120,8 @@ def _scaled(part: _Part, scale: float) -> _Part:
 def _part(text: str) -> _Part:
     text = text.strip()
     kind, colon, body = text.partition(":")
-    if kind in MODELS and colon:
-        return _Part((_model(kind, body),))
-    if kind in PRESETS:
-        return _Part(_preset(kind, body))
+    if kind in PRESETS or (kind in MODELS and colon):
+        return _Part(_causes(kind, body))
     if kind in LOGS and colon:
         log = LOGS[kind](Path(body))
         return _Part(log=lambda hosts: log)
@@ -127,58 +138,45 @@ def _file(path: Path) -> _Part:
             f" nor one of {', '.join(PRESETS)}"
         )
     if path.suffix in (".yaml", ".yml"):
-        return _Part(load_causes(path))
+        return _Part(causes_of(load(path)))
     return _Part(log=partial(read_csv, path))
 
 
-def _preset(name: str, body: str) -> tuple[FailureCause, ...]:
-    values = _values(body, ("scale", "lemons"))
-    causes = preset(name, _positive(values, "scale") if "scale" in values else 1.0)
-    bad = _lemons(values["lemons"]) if "lemons" in values else None
-    return tuple(replace(cause, lemons=bad) for cause in causes)
-
-
-def _model(kind: str, body: str) -> FailureCause:
-    values = _values(body, _KEYS[kind])
-    rate = _positive(values, "rate")
-    shape = _positive(values, "shape") if kind == "weibull" else 1.0
-    scope = values.get("scope", HOST)
-    if "lemons" in values and scope != HOST:
+def _causes(kind: str, body: str) -> tuple[FailureCause, ...]:
+    """Return the causes of a preset or model, read as the file of causes that says the same."""
+    places = _PLACES.get(kind, _OF_PRESET)
+    values = _values(body, (*places, "lemons"))
+    cause: dict[str, Any] = {"name": "host-down", "repair": {}, "life": {}}
+    file: dict[str, Any] = {"preset": kind} if kind in PRESETS else {"causes": [cause]}
+    for key, text in values.items():
+        section, _, name = places.get(key, "").rpartition(".")
+        if key == "lemons":
+            file[key] = _lemons(text)
+        elif kind in PRESETS:
+            file[key] = parse_yaml(text).value
+        else:
+            inside = cause[section] if section else cause
+            inside[name] = text if key in _TEXTS else parse_yaml(text).value
+    if kind == "weibull" and "shape" not in values:
+        raise _bad("shape= is missing")
+    if "lemons" in values and values.get("scope", HOST) != HOST:
         raise _bad("lemons are hosts; leave scope out")
-    return FailureCause(
-        values.get("cause", "host-down"),
-        rate,
-        _repair(values),
-        shape,
-        _positive(values, "age_days") if "age_days" in values else 0.0,
-        scope,
-        _whole_number(values, "group") if "group" in values else 1,
-        _lemons(values["lemons"]) if "lemons" in values else None,
-    )
+    try:
+        return causes_of(Document(file, OPTION))
+    except InputError as error:
+        names = {f"causes.0.{place}": key for key, place in places.items()}
+        found = ((names.get(each.field, each.field), each.message) for each in error.found)
+        raise InputError(
+            *(Problem(OPTION, f"{key}: {message}") for key, message in found)
+        ) from None
 
 
-def _repair(values: Mapping[str, str]) -> RepairTime:
-    kind = values.get("repair", "exponential")
-    if kind not in REPAIRS:
-        raise _bad(f"repair must be {', '.join(REPAIRS[:-1])} or {REPAIRS[-1]}, not {kind!r}")
-    if "sigma" in values and kind != "lognormal":
-        raise _bad("sigma= is of repair=lognormal")
-    sigma = _positive(values, "sigma") if "sigma" in values else 1.0
-    if values.get("repair_h") == "0":
-        return RepairTime(0, "fixed")
-    return RepairTime(_positive(values, "repair_h"), kind, sigma)
-
-
-def _lemons(text: str) -> LemonHosts:
-    """`1.2%x20`: a share of the hosts, and how many times as often they fail."""
-    share, sign, factor = text.partition("x")
-    if not sign or not share.endswith("%"):
+def _lemons(text: str) -> dict[str, Any]:
+    """Read `1.2%x20`: a share of the hosts, and how many times as often they fail."""
+    if (match := re.fullmatch(r"([\d.]+)%x([\d.]+)", text)) is None:
         raise _bad(f"lemons must be like 1.2%x20, not {text!r}")
-    values = {"lemons": share.removesuffix("%"), "factor": factor}
-    lemons = LemonHosts(_positive(values, "lemons") / 100, _positive(values, "factor"))
-    if lemons.share > 1 or lemons.factor <= 1:
-        raise _bad(f"lemons are at most 100 % and fail more than 1 x as often, not {text!r}")
-    return lemons
+    share, factor = (parse_yaml(part).value for part in match.groups())
+    return {"share": share / 100 if isinstance(share, int | float) else share, "factor": factor}
 
 
 def _values(body: str, known: Sequence[str]) -> dict[str, str]:
@@ -194,24 +192,5 @@ def _values(body: str, known: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def _positive(values: Mapping[str, str], key: str) -> float:
-    if key not in values:
-        raise _bad(f"{key}= is missing")
-    try:
-        value = number(values[key], key)
-    except FieldError as error:
-        raise _bad(f"{key} {error.detail}") from None
-    if value <= 0:
-        raise _bad(f"{key} must be more than 0, not {values[key]}")
-    return value
-
-
-def _whole_number(values: Mapping[str, str], key: str) -> int:
-    value = _positive(values, key)
-    if not value.is_integer():
-        raise _bad(f"{key} must be a whole number, not {values[key]}")
-    return int(value)
-
-
 def _bad(message: str) -> InputError:
-    return InputError(Problem("--failures", message))
+    return InputError(Problem(OPTION, message))

@@ -29,7 +29,6 @@ A cause of the preset's that is named again is replaced.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -38,7 +37,7 @@ from muster.structs import replace
 from scheduler.core.policies.health_signals import SIGNALS, XID
 from scheduler.files.field_types import one_of
 from scheduler.files.job_keys import Count, Keys, Text, checked_keys
-from scheduler.files.yaml12 import Document, load
+from scheduler.files.yaml12 import Document
 from simulator.failures.cause import (
     HOST,
     REPAIRS,
@@ -93,10 +92,8 @@ class _FileKeys(Keys):
     causes: list[_CauseKeys] = Field(default_factory=list)
 
 
-def load_causes(path: Path) -> tuple[FailureCause, ...]:
-    """Read causes of failures from a file. Raises: InputError with every fault found, each with its
-    line."""
-    document = load(path)
+def causes_of(document: Document) -> tuple[FailureCause, ...]:
+    """Read causes of failures. Raises: InputError with every fault found, each with its line."""
     keys = checked_keys(_FileKeys, document)
     _check(document, keys)
     lemons = LemonHosts(keys.lemons.share, keys.lemons.factor) if keys.lemons else None
@@ -123,6 +120,8 @@ def _check(document: Document, keys: _FileKeys) -> None:
         if name in names[:at]:
             wrong.append((f"causes.{at}.name", f"cause {name} is given twice"))
     for at, entry in enumerate(keys.causes):
+        if "sigma" in entry.repair.model_fields_set and entry.repair.kind != "lognormal":
+            wrong.append((f"causes.{at}.repair.sigma", "has an effect with lognormal alone"))
         if (precursor := entry.precursor) is None:
             continue
         for key in ("recall", "precision"):

@@ -10,7 +10,8 @@ import pytest
 from simulator.failures import ALL, LogExtent, LogWindow, Outage, parse
 from simulator.failures.cause import Precursor
 from simulator.failures.fleetlog import FleetLog, Interval, laid_out
-from simulator.failures.yamlfile import load_causes
+from scheduler.files.yaml12 import load
+from simulator.failures.yamlfile import causes_of
 from simulator.traces.record import SECOND_NS
 from tests.refusals import refusal
 from tests.replays import machine
@@ -48,7 +49,7 @@ def test_a_file_of_causes(tmp_path: Path) -> None:
           - {name: new, rate: 1, life: {shape: 0.6, age_days: 30}, repair: {mean_h: 0}}
         """,
     )
-    host, tor, new = load_causes(path)
+    host, tor, new = causes_of(load(path))
 
     assert (host.name, host.rate) == ("rsc1-host", 13.0)
     assert host.lemons.factor == 5
@@ -59,11 +60,11 @@ def test_a_file_of_causes(tmp_path: Path) -> None:
 def test_a_cause_with_a_precursor_and_one_named_again_that_replaces_the_presets(
     tmp_path: Path,
 ) -> None:
-    (cause,) = load_causes(write(tmp_path / "model.yaml", told_by("recall: 0.7")))
+    (cause,) = causes_of(load(write(tmp_path / "model.yaml", told_by("recall: 0.7"))))
     assert cause.precursor == Precursor("link-flap", 0.7, 0.1, 24)
 
     text = "preset: rsc1\ncauses: [{name: rsc1-host, rate: 1, repair: {mean_h: 1}}]\n"
-    (cause,) = load_causes(write(tmp_path / "model.yaml", text))
+    (cause,) = causes_of(load(write(tmp_path / "model.yaml", text)))
     assert cause.rate == 1
 
 
