@@ -11,7 +11,7 @@ each other, lower ones first (`make check` says so):
     engine, launcher, replay         the scheduler on the clock, the stand-in for real gangs
     collectors, report               what comes out: totals, checks, tables; pages and texts
     run, inputs                      one experiment from end to end; the digest of what it reads
-    compare, sweep, experiment_file  many replays, on the cores of a machine or on Dask (pool)
+    study, experiment_file           many replays, on the cores of a machine or on Dask (pool)
     twin                             a cluster as it is now, and what may become of it
     cli                              muster replay, compare, sweep, trace and twin
 """

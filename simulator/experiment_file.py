@@ -34,25 +34,32 @@ class ParameterGrid:
     axes: dict[str, list[Value]]
     points: tuple[dict[str, Value], ...]
 
+    @staticmethod
+    def of(base: Mapping[str, Value], axes: dict[str, list[Value]]) -> ParameterGrid:
+        """Return every combination of the axes on these values, and defaults for all others."""
+        combined = product(*axes.values())
+        points = ({**DEFAULTS, **base, **dict(zip(axes, each, strict=True))} for each in combined)
+        return ParameterGrid(axes, tuple(points))
+
 
 def load_experiment_file(path: str) -> ParameterGrid:
     """Read an experiment file. Raises: InputError with every fault found, each with its line."""
     document = load(path)
     body = dict(document.mapping())
-    grid = body.pop("grid", None)
+    values = body.pop("grid", None)
     folder = Path(path).parent
     wrong: list[tuple[str, str]] = []
     base = _values(body, folder, wrong)
-    axes = _axes(grid, folder, wrong)
+    axes = _axes(values, folder, wrong)
     wrong += _missing(base, axes)
     if wrong:
         raise document.error(*wrong)
     if (count := prod(map(len, axes.values()))) > MOST_POINTS:
         raise document.error(("grid", f"makes {count:,} points, more than {MOST_POINTS:,}"))
-    points = tuple(_points({**DEFAULTS, **base}, axes))
-    _check_conflicts(document, points)
-    _check_fabrics(document, points)
-    return ParameterGrid(axes, points)
+    grid = ParameterGrid.of(base, axes)
+    _check_conflicts(document, grid.points)
+    _check_fabrics(document, grid.points)
+    return grid
 
 
 def _values(body: Mapping[str, Any], folder: Path, wrong: list[tuple[str, str]]) -> dict[str, Any]:
@@ -141,13 +148,6 @@ def _unknown(key: str, known: Sequence[str] | Mapping[str, Value]) -> str:
     near = get_close_matches(key, list(known), 1)
     hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
     return f"unknown key{hint}"
-
-
-def _points(
-    base: Mapping[str, Value], axes: Mapping[str, Sequence[Value]]
-) -> Iterator[dict[str, Value]]:
-    for combination in product(*axes.values()):
-        yield {**base, **dict(zip(axes, combination, strict=True))}
 
 
 def _check_conflicts(document: Document, points: Sequence[Mapping[str, Value]]) -> None:

@@ -6,20 +6,26 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 from simulator.cli.parameters import checked_values, with_options
-from simulator.cli.replay import TotalsFormat
-from simulator.options import BY_KEY, DEFAULTS, OPTIONS, ReplayOption, Value, from_command_line
-from simulator.report.text import columns
+from simulator.options import BY_KEY, OPTIONS, ReplayOption, Value, conflicts, from_command_line
+
+if TYPE_CHECKING:
+    from simulator.experiment_file import ParameterGrid
+    from simulator.study import PointStore
+
+MOST_COMPARED = 48  # variants; beyond, a sweep is the better tool
 
 
 class PointsFormat(StrEnum):
-    """Format of a sweep's points."""
+    """Output format of a study."""
 
     TABLE = "table"
     JSON = "json"
@@ -59,9 +65,10 @@ def compare_command(
         typer.Option(help="Folder for a page that compares, and a report of every run."),
     ] = None,
     processes: Processes = None,
+    dask: DaskScheduler = None,
     output: Annotated[
-        TotalsFormat, typer.Option("--format", "-o", help="Output format.")
-    ] = TotalsFormat.TABLE,
+        PointsFormat, typer.Option("--format", "-o", help="Output format.")
+    ] = PointsFormat.TABLE,
     **options: Any,
 ) -> None:
     """Replay one trace in several ways, under the same seeds, and compare the results.
@@ -69,28 +76,20 @@ def compare_command(
     Every combination of options that are given several times is a variant. The
     first variant is the baseline. --failures none stands for no failures.
     """
-    from simulator import compare as study
-    from simulator.cli.terminal import violations_reported
-    from simulator.pool import cores
+    from simulator.experiment_file import ParameterGrid
+    from simulator.study import PointStore
 
-    axes = {
-        option.key: _values(option, options[option.key]) for option in OPTIONS if option.is_several
-    }
-    seeds = [int(seed or 0) for seed in axes.pop("seed")]
-    single = {key: value for key, value in options.items() if not BY_KEY[key].is_several}
-    variants = study.variants({**DEFAULTS, **checked_values(single)}, axes)
-    if len(variants) > study.MOST:
-        message = f"makes {len(variants)} variants, more than {study.MOST}; use muster sweep"
+    several = [option for option in OPTIONS if option.is_several]
+    axes = {option.key: _values(option, options[option.key]) for option in several}
+    base = checked_values({key: options[key] for key in options.keys() - axes.keys()})
+    if (count := prod(len(axes[key]) for key in axes if key != "seed")) > MOST_COMPARED:
+        message = f"makes {count} variants, more than {MOST_COMPARED}; use muster sweep"
         raise InputError(Problem("", message))
-    for key, message in study.ineffective(variants):
-        raise InputError(Problem(BY_KEY[key].flag, message))
-    with violations_reported(), counted(len(variants) * len(seeds), "replays") as on_done:
-        result = study.compare(variants, seeds, processes or cores(), report, on_done)
-    if report:
-        from simulator.report.comparison_page import write_comparison
-
-        write_comparison(report, result)
-    typer.echo(json.dumps(result) if output is TotalsFormat.JSON else _side_by_side(result))
+    grid = ParameterGrid.of(base, {key: each for key, each in axes.items() if each != [None]})
+    for point in grid.points:
+        for key, message in conflicts(point):
+            raise InputError(Problem(BY_KEY[key].flag, message))
+    _run(grid, PointStore(None), StudyOutput(report, output, report), processes, dask)
 
 
 def _values(option: ReplayOption, texts: Sequence[Value] | None) -> list[Value]:
@@ -126,29 +125,6 @@ def counted(total: int, of: str, done: int = 0) -> Iterator[Callable[[], None] |
         yield lambda: bar.advance(task)
 
 
-def _side_by_side(result: dict[str, Any]) -> str:
-    """Figures by row, variants by column."""
-    from simulator.report.figures import SeedRange, shown
-
-    variants = result["variants"]
-    runs = [run for variant in variants for run in variant["runs"]]
-    rows = [["", *(variant["name"] for variant in variants)]]
-    for figure in shown(runs):
-        ranges = [variant["figures"][figure.key] for variant in variants]
-        text = [SeedRange(r["mean"], r["min"], r["max"]).text(figure) for r in ranges]
-        rows.append([figure.words, *text])
-    seeds = ", ".join(map(str, result["seeds"]))
-    several = "; mean (least to most) over them" if len(result["seeds"]) > 1 else ""
-    head = f"{result['trace']['file']}, seed{'s' if several else ''} {seeds}{several}"
-    notes = [f"note: {sentence}" for sentence in (*result["notes"], *_shared(runs))]
-    return "\n".join([head, "", columns(rows), "", *notes])
-
-
-def _shared(runs: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the assumptions that all runs share."""
-    return [s for s in runs[0]["assumptions"] if all(s in run["assumptions"] for run in runs)]
-
-
 def sweep_command(
     experiment: Annotated[
         Path,
@@ -170,29 +146,48 @@ def sweep_command(
     on. The same command, run again after an interruption or with a larger grid,
     runs only the points that are missing.
     """
-    from simulator import sweep as study
-    from simulator.cli.terminal import violations_reported
     from simulator.experiment_file import load_experiment_file
-    from simulator.pool import cores
-    from simulator.report import points
+    from simulator.study import PointStore
 
     grid = load_experiment_file(str(experiment))
-    store = study.PointStore(report)
-    waiting, ready = study.split(grid, store)
+    _run(grid, PointStore(report), StudyOutput(report, output), processes, dask)
+
+
+@struct(frozen=True, slots=True)
+class StudyOutput:
+    """Where a study goes. `report`: the folder of its page, None for none; `runs`: where each run
+    gets a report of its own."""
+
+    report: Path | None
+    format: PointsFormat
+    runs: Path | None = None
+
+
+def _run(
+    grid: ParameterGrid, store: PointStore, to: StudyOutput, processes: int | None, dask: str | None
+) -> None:
+    """Run the points that are missing, and show all."""
+    from simulator import study
+    from simulator.cli.terminal import violations_reported
+    from simulator.pool import cores
+    from simulator.report import study_table
+
+    waiting, ready = study.split(grid, store, to.runs)
     if ready:
         typer.echo(f"{len(ready):,} of {len(grid.points):,} points are finished already", err=True)
-    with violations_reported(), counted(len(grid.points), "points", len(ready)) as on_done:
+    with violations_reported(), counted(len(grid.points), "replays", len(ready)) as on_done:
         study.run_points(waiting, store, processes or cores(), dask, on_done)
     table = study.collect(grid, store)
-    points.write(table, report)
-    from simulator.report.sweep_page import write_sweep
+    if to.report:
+        from simulator.report.study_page import write_study
 
-    write_sweep(report, table)
-    if output is PointsFormat.JSON:
+        study_table.write(table, to.report)
+        write_study(to.report, table)
+    if to.format is PointsFormat.JSON:
         typer.echo(json.dumps(table))
-    elif output is PointsFormat.CSV:
-        typer.echo((report / "points.csv").read_text(), nl=False)
+    elif to.format is PointsFormat.CSV:
+        typer.echo(study_table.csv_text(table), nl=False)
+        for note in table["notes"]:
+            typer.echo(f"note: {note}", err=True)
     else:
-        typer.echo(columns(points.rows(table)))
-    for note in [] if output is PointsFormat.JSON else table["notes"]:
-        typer.echo(f"note: {note}", err=output is PointsFormat.CSV)
+        typer.echo(study_table.text(table))

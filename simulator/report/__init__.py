@@ -6,7 +6,7 @@ page is made, never before.
 
     folder       the report of one run: totals.json, report_data.json, index.html
     text         totals in words and units
-    figures      the numbers by which runs are compared
-    comparison_page, sweep_page    one page each;  run_charts: figures of a run
+    study_table  the numbers by which runs are compared, variants side by side
+    study_page   the page of a comparison or sweep;  run_charts: figures of a run
     html, theme  the look of pages and figures
 """

@@ -9,23 +9,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from muster.structs import struct
 from scheduler.console import theme
 from simulator.report.run_charts import Chart
 from simulator.report.text import duration
 
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-@struct(frozen=True, slots=True)
-class TableCell:
-    """A cell of a table: a text, whether it is `better` or `worse` than the baseline, links (text,
-    address), and a note in small print below."""
-
-    text: str
-    kind: str = ""
-    links: tuple[tuple[str, str], ...] = ()
-    note: str = ""
 
 
 def write_page(folder: Path, template: str, charts: Sequence[Chart], **values: Any) -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from muster.structs import struct
 from scheduler.cli.render.text import columns as aligned
+
+
+@struct(frozen=True, slots=True)
+class TableCell:
+    """A cell of a table that compares. `change`: how much more it is than the baseline; "" for the
+    baseline itself. `kind`: whether that is `better` or `worse`. `note`: in small print below."""
+
+    text: str
+    change: str = ""
+    kind: str = ""
+    note: str = ""
 
 
 def figures(totals: dict[str, Any]) -> list[tuple[str, str]]:

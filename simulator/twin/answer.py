@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from muster.structs import struct
-from simulator.report.text import columns, duration
+from simulator.report.text import TableCell, columns, duration
 
 Values = Mapping[str, Any]
 
@@ -149,23 +149,12 @@ def cell(estimate: Values, write: Callable[[float], str], *, is_change: bool = F
 
 
 @struct(frozen=True, slots=True)
-class Entry:
-    """A value, and how much more it is than that of the base, "" for the base itself. `better`: 1
-    surely better, -1 surely worse, 0 neither."""
-
-    text: str
-    change: str = ""
-    better: int = 0
-
-
-@struct(frozen=True, slots=True)
 class Section:
-    """A table of an answer: figures by row, scenarios by column. `names`: of the rows; `entries`:
-    of each scenario."""
+    """A table of an answer: figures by row, scenarios by column. `head`: over the names of rows."""
 
     title: str
     head: tuple[str, ...]
-    rows: tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
 
 
 def sections(answer: Values) -> Iterator[Section]:
@@ -193,29 +182,29 @@ def _rows(
     key: str,
     change: str,
     rows: Sequence[tuple[str, str, Callable[[float], str], int]],
-) -> Iterator[tuple[tuple[str, ...], tuple[Entry, ...]]]:
+) -> Iterator[tuple[TableCell, ...]]:
     for name, words, write, better in rows:
+        changes = (each[change][name] if at else None for at, each in enumerate(scenarios))
+        pairs = zip(scenarios, changes, strict=True)
         yield (
-            (words,),
-            tuple(
-                _entry(each[key][name], each[change][name] if at else None, write, better)
-                for at, each in enumerate(scenarios)
-            ),
+            TableCell(words),
+            *(_entry(each[key][name], more, write, better) for each, more in pairs),
         )
 
 
 def _entry(
     value: Values, change: Values | None, write: Callable[[float], str], better: int
-) -> Entry:
+) -> TableCell:
     if change is None:
-        return Entry(cell(value, write))
-    sign = (1 if change["mean"] > 0 else -1) if _is_sure(change) else 0
-    return Entry(cell(value, write), cell(change, write, is_change=True), sign * better)
+        return TableCell(cell(value, write))
+    sign = (better if change["mean"] > 0 else -better) if _is_sure(change) else 0
+    kind = {1: "better", -1: "worse"}.get(sign, "")
+    return TableCell(cell(value, write), cell(change, write, is_change=True), kind)
 
 
 def _waits(
     scenarios: Sequence[Values], kinds: Sequence[tuple[str, str]]
-) -> Iterator[tuple[tuple[str, ...], tuple[Entry, ...]]]:
+) -> Iterator[tuple[TableCell, ...]]:
     for kind in kinds:
         found = [
             next((w for w in each["waits"] if (w["tenant"], w["size"]) == kind), None)
@@ -223,11 +212,11 @@ def _waits(
         ]
         jobs = count_text(found[0]["jobs"]) if found[0] else "0"
         yield (
-            (*kind, jobs),
-            tuple(
+            *map(TableCell, (*kind, jobs)),
+            *(
                 _entry(w["wait_mean_s"], w["difference"] if at else None, time_text, -1)
                 if w
-                else Entry("-", "-" if at else "")
+                else TableCell("-", "-" if at else "")
                 for at, w in enumerate(found)
             ),
         )
@@ -275,9 +264,7 @@ def text(answer: Values) -> str:
     head = [name for at, each in enumerate(names) for name in (each, "difference")[: 1 + (at > 0)]]
     for section in sections(answer):
         rows = [[*section.head, *head]]
-        for words, entries in section.rows:
-            rows.append([*words, entries[0].text])
-            for entry in entries[1:]:
-                rows[-1] += [entry.text, entry.change]
+        for row in section.rows:
+            rows.append([part for each in row for part in (each.text, each.change) if part])
         lines += ["", *([section.title] if section.title else []), columns(rows)]
     return "\n".join([*lines, "", *(f"note: {each}" for each in notes(answer))])

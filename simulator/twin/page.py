@@ -9,8 +9,8 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from scheduler.console import theme
-from simulator.report.html import TableCell, render
-from simulator.twin.answer import Entry, Values, header, notes, sections, sentence
+from simulator.report.html import render
+from simulator.twin.answer import Values, header, notes, sections, sentence
 
 DRAWN = (
     ("effective_gpu_h", "effective GPU-hours", "figures", "differences"),
@@ -22,14 +22,7 @@ DRAWN = (
 def write_twin(path: Path, answer: Values) -> None:
     """Write the page of a twin as one file that needs no others. Raises: OSError."""
     names = [each["name"] for each in answer["scenarios"]]
-    shown = [
-        (
-            section.title,
-            [*section.head, *names],
-            [[*map(TableCell, words), *map(_cell, entries)] for words, entries in section.rows],
-        )
-        for section in sections(answer)
-    ]
+    shown = [(section.title, [*section.head, *names], section.rows) for section in sections(answer)]
     text = render(
         "twin.html",
         title=f"Twin of {answer['fabric']['name']}: {names[-1]}",
@@ -41,11 +34,6 @@ def write_twin(path: Path, answer: Values) -> None:
         picture=_picture(answer),
     )
     path.write_text(text, encoding="utf-8")
-
-
-def _cell(entry: Entry) -> TableCell:
-    kind = {1: "better", -1: "worse"}.get(entry.better, "")
-    return TableCell(entry.text, kind, note=entry.change)
 
 
 def _picture(answer: Values) -> Markup | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator import sweep
+from simulator import study
 from simulator.cli.twin import Arrivals, TwinQuestion
 from simulator.experiment_file import load_experiment_file
 from simulator.pool import run_all
@@ -46,11 +46,11 @@ def dask_cluster(folder: Path) -> Iterator[str]:
 @pytest.mark.slow
 def test_points_are_those_of_one_process(tmp_path: Path) -> None:
     grid = load_experiment_file(str(write(tmp_path)))
-    stores = [sweep.PointStore(tmp_path / name) for name in ("here", "two", "dask")]
-    waiting, _ = sweep.split(grid, stores[0])
+    stores = [study.PointStore(tmp_path / name) for name in ("here", "two", "dask")]
+    waiting, _ = study.split(grid, stores[0])
     with dask_cluster(tmp_path) as address:
         for store, processes, dask in zip(stores, (1, 2, 1), (None, None, address), strict=True):
-            sweep.run_points(waiting[:2], store, processes, dask)
+            study.run_points(waiting[:2], store, processes, dask)
 
     for point in waiting[:2]:
         logs = [(store.get(point.name) or {})["totals"]["log_sha256"] for store in stores]

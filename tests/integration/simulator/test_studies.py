@@ -12,15 +12,12 @@ import pytest
 from typer.testing import Result
 
 from scheduler.cli.program import load_commands
-from simulator import sweep
+from simulator import study
 from simulator.collectors.invariants import InvariantChecker, InvariantViolated
-from simulator.compare import variants
 from simulator.experiment import experiment_of
-from simulator.experiment_file import load_experiment_file
-from simulator.options import DEFAULTS
-from simulator.report.comparison_page import change_text
-from simulator.report.figures import BY_KEY, SeedRange
-from simulator.report.sweep_page import charts
+from simulator.experiment_file import ParameterGrid, load_experiment_file
+from simulator.report.study_page import charts
+from simulator.report.study_table import BY_KEY, SeedRange, change_text, point_name
 from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
 from tests.commands import invoke
@@ -48,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages take longer than points: they are drawn where a test is about them."""
     if "page" not in request.node.name:
-        monkeypatch.setattr("simulator.report.sweep_page.write_sweep", lambda *_: None)
+        monkeypatch.setattr("simulator.report.study_page.write_study", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +54,7 @@ def one_sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     swept = tmp_path_factory.mktemp("swept")
     write(swept)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("simulator.report.sweep_page.write_sweep", lambda *_: None)
+        patched.setattr("simulator.report.study_page.write_study", lambda *_: None)
         patched.chdir(swept)
         (swept / "table.json").write_text(json.dumps(table()))
     return swept
@@ -98,15 +95,15 @@ class TestSweep:
             point["policy"] for point in grid.points
         ]
         totals = run(experiment_of(grid.points[5]))
-        assert found["points"][5]["log_sha256"] == totals["log_sha256"]
+        assert found["points"][5]["totals"]["log_sha256"] == totals["log_sha256"]
         assert found["points"][5]["figures"]["wait_p95_s"] == totals["wait_s"]["p95"]
 
     def test_a_larger_grid_runs_what_is_new_alone(
         self, finished: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ran: list[sweep.PendingPoint] = []
-        run_point = sweep.run_point
-        monkeypatch.setattr(sweep, "run_point", lambda point: ran.append(point) or run_point(point))
+        ran: list[study.PendingPoint] = []
+        run_point = study.run_point
+        monkeypatch.setattr(study, "run_point", lambda point: ran.append(point) or run_point(point))
 
         assert table() == json.loads((finished / "table.json").read_text())
         assert ran == []
@@ -128,26 +125,28 @@ class TestSweep:
         victim.write_text(victim.read_text()[:100])
         again = table()
 
-        assert again["points"][2]["log_sha256"] == first["points"][2]["log_sha256"]
+        assert (
+            again["points"][2]["totals"]["log_sha256"] == first["points"][2]["totals"]["log_sha256"]
+        )
 
     def test_an_interrupted_sweep_keeps_what_is_done(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        run_point = sweep.run_point
+        run_point = study.run_point
 
-        def interrupted(point: sweep.PendingPoint) -> dict[str, Any]:
+        def interrupted(point: study.PendingPoint) -> dict[str, Any]:
             if point == waiting[2]:
                 raise KeyboardInterrupt
             return run_point(point)
 
-        store = sweep.PointStore(folder / "out")
+        store = study.PointStore(folder / "out")
         grid = load_experiment_file("case.yaml")
-        waiting, _ = sweep.split(grid, store)
-        monkeypatch.setattr(sweep, "run_point", interrupted)
+        waiting, _ = study.split(grid, store)
+        monkeypatch.setattr(study, "run_point", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            sweep.run_points(waiting, store, 1)
+            study.run_points(waiting, store, 1)
 
-        assert sweep.split(grid, store)[0] == waiting[2:]
+        assert study.split(grid, store)[0] == waiting[2:]
 
     def test_csv_has_a_row_for_every_point_and_people_get_seeds_together(
         self, finished: Path
@@ -166,9 +165,15 @@ class TestSweep:
         lines = muster(
             "sweep", "case.yaml", "--report", "out", "--processes", "1"
         ).stdout.splitlines()
-        assert lines[0].split()[:2] == ["spares", "policy"]
-        assert len(lines) == 5
-        assert " to " in lines[1]
+        assert lines[0] == "t.swf, seeds 3, 4; mean (least to most) over them"
+        assert lines[2].split("  ")[-1].strip() == "spares 1, fifo"
+        assert " to " in lines[4]
+
+    def test_many_variants_are_rows_with_the_main_figures(self, folder: Path) -> None:
+        shaped(folder, "spares: [0, 3]\n  checkpoint_s: [60, 120, 240, 480, 960]")
+        lines = muster("sweep", "case.yaml", "--report", "out").stdout.splitlines()
+        assert lines[2].split("  ")[-1].strip() == "restarts"
+        assert lines[3].startswith("spares 0, checkpoint s 60 ")
 
     def test_spares_take_the_place_of_what_jobs_of_a_trace_state(self, folder: Path) -> None:
         shaped(folder, "spares: [0, 3]")
@@ -182,7 +187,7 @@ class TestSweep:
         told = ["seed has no effect here: all its values give the same log"]
 
         assert table()["notes"] == told
-        assert muster("sweep", "case.yaml", "--report", "out").stdout.endswith(f"note: {told[0]}\n")
+        assert f"\nnote: {told[0]}\n" in muster("sweep", "case.yaml", "--report", "out").stdout
         assert (
             "note" not in muster("sweep", "case.yaml", "--report", "out", "--format", "csv").stdout
         )
@@ -209,11 +214,11 @@ class TestSweep:
 
     def test_a_trace_that_changed_and_a_folder_that_is_none_are_told(self, folder: Path) -> None:
         grid = load_experiment_file("case.yaml")
-        waiting, _ = sweep.split(grid, sweep.PointStore(folder / "out"))
+        waiting, _ = study.split(grid, study.PointStore(folder / "out"))
         with (folder / "t.swf").open("a") as file:
             file.write("; more\n")
 
-        assert "t.swf: differs from the one" in refusal(sweep.run_point, waiting[0])
+        assert "t.swf: differs from the one" in refusal(study.run_point, waiting[0])
         (folder / "taken").write_text("a file")
         told = refusal(muster, "sweep", "case.yaml", "--report", "taken")
         assert "--report: cannot be written" in told
@@ -223,10 +228,10 @@ class TestSweep:
 def test_what_a_point_complains_of_is_heard(folder: Path) -> None:
     (folder / "t.swf").write_text("; nothing\n")
     grid = load_experiment_file("case.yaml")
-    store = sweep.PointStore(folder / "out")
-    waiting, _ = sweep.split(grid, store)
+    store = study.PointStore(folder / "out")
+    waiting, _ = study.split(grid, store)
 
-    assert "t.swf: holds no job to replay" in refusal(sweep.run_points, waiting[:2], store, 2)
+    assert "t.swf: holds no job to replay" in refusal(study.run_points, waiting[:2], store, 2)
 
 
 def test_a_point_that_is_void_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +242,7 @@ def test_a_point_that_is_void_is_named(folder: Path, monkeypatch: pytest.MonkeyP
     result = muster("sweep", "case.yaml", "--report", "out", "--processes", "1")
 
     assert result.exit_code == 1
-    where = "spares 0, policy easy, seed 3"
+    where = "spares 0, easy, seed 3"
     assert f"the replay is void, {where}: host-ns held: 3 on one side" in result.stderr
 
 
@@ -279,15 +284,19 @@ def compared(*options: str) -> dict[str, Any]:
     return found
 
 
+def runs_of(found: dict[str, Any], variant: dict[str, Any]) -> list[dict[str, Any]]:
+    return [point for point in found["points"] if point["digest"] in variant["points"]]
+
+
 @pytest.mark.usefixtures("folder")
 class TestCompare:
     def test_variants_that_do_the_same_are_named(self) -> None:
         options = ("--spares", "0", "--spares", "1", "--attach", "ring", "--placement=minimum-cut")
-        told = "gives the same log as minimum-cut"
+        told = "placement has no effect here: all its values give the same log"
         twice = compared("--placement", "minimum-cut", "--placement", "consecutive", "--limit=1")
 
         assert compared(*options)["notes"] == []
-        assert twice["notes"] == [f"consecutive {told}"]
+        assert twice["notes"] == [told]
 
     def test_every_combination_under_every_seed(self) -> None:
         found = compared(
@@ -297,13 +306,12 @@ class TestCompare:
 
         names = ["m, fifo", "m, easy", "wide, fifo", "wide, easy"]
         assert [variant["name"] for variant in found["variants"]] == names
-        assert found["baseline"] == "m, fifo"
         for variant in found["variants"]:
-            assert [run["seed"] for run in variant["runs"]] == [4, 5]
+            assert [run["totals"]["seed"] for run in runs_of(found, variant)] == [4, 5]
 
     def test_variants_are_what_is_given_twice(self) -> None:
         for options, names in (
-            (["--share-hosts"], ["run"]),
+            (["--share-hosts"], ["production"]),
             (["--share-hosts", "--no-share-hosts"], ["share hosts", "no share hosts"]),
             (["--failures", "none", "--failures", "rsc1"], ["no failures", "rsc1"]),
         ):
@@ -316,10 +324,11 @@ class TestCompare:
             "--failures", "poisson:rate=9000,repair_h=1", "--limit=15",
         )  # fmt: skip
         fifo, easy = found["variants"]
-        values = [run["wait_s"]["mean"] for run in fifo["runs"]]
+        runs = [[run["totals"] for run in runs_of(found, each)] for each in (fifo, easy)]
+        values = [run["wait_s"]["mean"] for run in runs[0]]
 
-        assert len({*values, *(run["wait_s"]["mean"] for run in easy["runs"])}) > 2
-        for one, other in zip(fifo["runs"], easy["runs"], strict=True):
+        assert len({*values, *(run["wait_s"]["mean"] for run in runs[1])}) > 2
+        for one, other in zip(*runs, strict=True):
             assert one["failures"] == other["failures"]
         assert values[0] != values[1]
         assert fifo["figures"]["wait_mean_s"] == {
@@ -334,7 +343,7 @@ class TestCompare:
         assert lines[0] == "t.swf, seed 0"
         assert lines[2].split() == ["fifo", "easy"]
         assert lines[3].split() == ["completed", "1", "1"]
-        assert "note: easy gives the same log as fifo" in lines
+        assert "note: policy has no effect here: all its values give the same log" in lines
 
     @pytest.mark.parametrize(
         ("options", "told"),
@@ -381,26 +390,30 @@ def test_a_browser_shows_it(page: Path) -> None:
 
     assert shown.errors == []
     assert [url for url in shown.requests if not url.startswith("data:")] == [page.as_uri()]
-    assert names == ["waits", "cuts"]
+    assert names == ["along-policy", "waits", "cuts"]
     assert rows > 8
     assert worse > 3
 
 
-def test_variants_are_named_by_what_varies() -> None:
-    axes = {"policy": ["easy"], "spares": ["0", "2%"], "checkpoint_s": [60, 600]}
-    found = variants(DEFAULTS, axes)
+def test_variants_are_named_by_what_varies(folder: Path) -> None:
+    base = {"trace": "t.swf", "trace_format": "swf", "fabric": "m.yaml"}
+    grid = ParameterGrid.of(
+        base, {"policy": ["easy"], "spares": ["0", "2%"], "checkpoint_s": [60, 600]}
+    )
+    waiting, _ = study.split(grid, study.PointStore(None), folder)
 
-    assert [variant.name for variant in found][:2] == [
+    assert [point.where for point in waiting][:2] == [
         "spares 0, checkpoint s 60",
         "spares 0, checkpoint s 600",
     ]
-    assert found[2].folder == "spares-2-checkpoint-s-60"
+    assert waiting[2].folder == folder / "runs" / "03-spares-2-checkpoint-s-60" / "seed-0"
+    assert point_name({"fabric": "a/b.yaml", "share_hosts": False}) == "b, no share hosts"
 
 
 def test_a_range_of_one_value_is_that_value() -> None:
     figure = BY_KEY["utilization"]
-    assert SeedRange.of([0.5, 0.5]).text(figure) == "50.00 %"
-    assert SeedRange.of([0.4, 0.6]).text(figure) == "50.00 % (40.00 % to 60.00 %)"
+    assert SeedRange.of([0.5, 0.5]).spread(figure) == ""
+    assert SeedRange.of([0.4, 0.6]).spread(figure) == "40.00 % to 60.00 %"
 
 
 def test_a_change_is_a_percentage_until_it_is_a_multiple() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from scheduler.files.yaml12 import load
 from simulator.failures import ALL, LogExtent, LogWindow, Outage, parse
 from simulator.failures.cause import Precursor
 from simulator.failures.fleetlog import FleetLog, Interval, laid_out
-from scheduler.files.yaml12 import load
 from simulator.failures.yamlfile import causes_of
 from simulator.traces.record import SECOND_NS
 from tests.refusals import refusal

@@ -242,7 +242,7 @@ def test_a_bad_model_is_named() -> None:
         "poisson:rate=0,repair_h=1": "rate: must be more than 0",
         "poisson:rate=fast,repair_h=1": "rate: must be a number, not 'fast'",
         "poisson:rate=1,repair_h=nan": "repair_h: must be a number, not 'nan'",
-        "poisson:rate=1,repair_h=1,repair=slow": "repair: must be one of exponential, fixed, lognormal",
+        "poisson:rate=1,repair_h=1,repair=slow": "repair: must be one of exponential, fixed",
         "poisson:rate=1,repair_h=1;pareto:x=1": "unknown model 'pareto'; there are poisson,",
         "poisson:rate=1,repair_h=1;poisson:rate=2,repair_h=1": "'host-down' is named twice",
         "poisson:rate=1,repair_h=1,shape=2": "'shape=2' is not one of rate=",
