@@ -121,7 +121,7 @@ class TestMessages:
             (f"--checkpoint-s {'9' * 20}", "--checkpoint-s: must be "),
             ("--since yesterday", "--since: must be YYYY-MM-DD or"),
             ("--since nan", "--since: must be YYYY-MM-DD or"),
-            ("--failures poisson:rate=1", "--failures: repair_h= is missing"),
+            ("--failures poisson:rate=1", "--failures: repair_h: is required"),
             (
                 "--policy random",
                 "--policy: must be one of production, easy, fifo, conservative, not 'random'",
