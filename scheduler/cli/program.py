@@ -128,6 +128,7 @@ COMMANDS = {
         "jobs.jobs": "submit run alloc jobs explain watch wait update resize hold release requeue"
         " cancel finish job",
         "jobs.channels": "exec shell port-forward attach",
+        "jobs.route": "route",
         "jobs.stragglers": "stragglers",
         "jobs.rendezvous": "rendezvous",
         "jobs.capacity": "slots defrag tenants tenant accounting",

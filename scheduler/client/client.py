@@ -143,6 +143,17 @@ class Client:
         )
         return self._to.call(self._stub.CreateJob, request, LONG_DEADLINE_S)
 
+    def offer(self, spec: JobSpec, request_id: str) -> job_pb2.Job:
+        """Return what `spec` would get and when it would start; or the job that `request_id` has
+        made, which has a uid. Raises: ServiceError."""
+        request = service_pb2.CreateJobRequest(
+            spec=_spec_to_proto(spec),
+            request_id=request_id,
+            validate_only=True,
+            estimate_start=True,
+        )
+        return self._to.call(self._stub.CreateJob, request)
+
     def get_job(self, name: str, uid: str = "", *, with_decision: bool = False) -> job_pb2.Job:
         """Return a job; with a `uid` the job that has both this name and this uid, else NOT_FOUND.
         `with_decision`: also what its hosts were decided on; ServiceError where it has none."""
