@@ -32,7 +32,8 @@ def stated_tenant(full: str) -> str:
 
 
 NAME_RULE = "must be 1 to 128 letters, digits, '-', '_' or '.', and start and end plain"
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?"
+_NAME = re.compile(NAME_PATTERN)
 
 
 def is_name(text: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from placement.workload.training import (
 from scheduler.core.model.dependency import DependencyKind
 from scheduler.core.model.job import MOST_LABELS, SECOND_NS
 from scheduler.core.model.job_array import JobArray, parse_array
-from scheduler.core.names import NAME_RULE, is_name
+from scheduler.core.names import NAME_PATTERN, NAME_RULE, is_name
 from scheduler.core.policies.job_terms import (
     AS_WARNED,
     GRACE_S,
@@ -50,7 +50,7 @@ from scheduler.core.policies.job_terms import (
     parse_checkpoint,
 )
 from scheduler.files.errors import short
-from scheduler.files.field_types import choice, one_of, wrong_value
+from scheduler.files.field_types import one_of, wrong_value
 from scheduler.files.timeparse import parse_duration, parse_time
 from scheduler.files.yaml12 import Document
 
@@ -62,17 +62,32 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 LONGEST_ARGUMENT = 4_096
 MOST_ARGUMENTS = 1_000
 MOST_VARIABLES = 64  # of the environment
-MOST_MOUNTS = 64
 MOST_CPU_RANKS = 1_024  # of a host
 LONGEST_VALUE = 1_024  # of one of them
 _ONE_LINE = re.compile(r"[^\0\r\n]*")
 _REFERENCE = re.compile(r"file:/[^\0\n]+|secret:[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+")
-_IMAGE = re.compile(r"/[^\0\s,:]+|(docker://)?[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
-_MOUNT = re.compile(r"/[^\0\n,:]*:/[^\0\n,:]+(:ro)?")
+_IMAGE = r"/[^\0\s,:]+|(docker://)?[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}"
+_IMAGE_FORM = "REGISTRY/NAME:TAG, or the absolute path of an image on the hosts"
+_MOUNT = r"/[^\0\n,:]*:/[^\0\n,:]+(:ro)?"
+_MOUNT_FORM = "SOURCE:TARGET or SOURCE:TARGET:ro, absolute paths"
+_FOLDER, _FOLDER_FORM = r"/[^\0]{0,4095}", "an absolute path without .."
+_USER, _USER_FORM = r"[a-z_][a-z0-9_-]{0,30}", "the name of a user on the hosts"
+_MODULE, _MODULE_FORM = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a Python module"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LABEL_RULE = "1 to 63 letters, digits, '-', '_', '.' or '/', plain at both ends"
+
+
+def parsed(parse: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator that reads a value by a function whose BadInput names a field of its own,
+    and inside the value that is at fault, if one is: `labels.team`."""
+
+    def read(value: Any) -> Any:
+        try:
+            return parse(value)
+        except BadInput as error:
+            raise wrong_value(error.message, error.field.partition(".")[2]) from None
+
+    return BeforeValidator(read)
 
 
 def _parse_whole(value: Any, least: int, most: int, rule: str) -> int:
@@ -92,6 +107,44 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise wrong_value(f"must be a non-empty text, not {short(value)}")
     return value
+
+
+def _like(pattern: str, rule: str) -> Callable[[Any], str]:
+    """Return what reads a text of this pattern, in which no part of a path is `..`."""
+    compiled = re.compile(pattern)
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not compiled.fullmatch(value) or ".." in value.split("/"):
+            raise wrong_value(f"{rule}, not {short(value)}")
+        return value
+
+    return read
+
+
+def _list_of(of: str, item: Callable[[Any], Any], least: int = 1) -> Callable[[Any], Any]:
+    """Return what reads a list of so many items at least. `of`: what they are, with an example."""
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) < least:
+            raise wrong_value(f"must be a list of {of}, not {short(value)}")
+        if len(value) > MOST_ARGUMENTS:
+            raise wrong_value(f"has more than {MOST_ARGUMENTS:,} entries")
+        return tuple(map(item, value))
+
+    return read
+
+
+def _map_of(
+    shape: str, item: Callable[[Any], Any], key: Callable[[Any], str] = _text
+) -> BeforeValidator:
+    """Return what reads a mapping. `shape`: what it maps to what, with an example."""
+
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping) or not value:
+            raise wrong_value(f"must map {shape}, not {short(value)}")
+        return {key(name): item(inner) for name, inner in value.items()}
+
+    return BeforeValidator(read)
 
 
 @struct(frozen=True)
@@ -146,17 +199,6 @@ def _percentage(text: str) -> float:
         return math.nan
 
 
-def _spares(value: Any) -> SpareRule:
-    try:
-        return parse_spares(value)
-    except BadInput as error:
-        raise wrong_value(error.message) from None
-
-
-def _objective(value: Any) -> Objective:
-    return Objective(choice(value, Objective))
-
-
 def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise wrong_value(f"must be a number from 0 to 1, not {short(value)}")
@@ -177,8 +219,6 @@ def _share_or_percentage(value: Any) -> float:
 _COUNT = partial(_parse_whole, least=1, most=MOST, rule="a whole number")
 _NUMBER = partial(_parse_whole, least=0, most=MOST, rule="a whole number")
 _BYTES = partial(_parse_whole, least=0, most=MOST_EDGE_BYTES, rule="a whole number of bytes")
-_PEERS = partial(_parse_whole, least=0, most=MOST_PEERS, rule="a whole number of hosts")
-_RANK = partial(_parse_whole, least=-MOST, most=MOST, rule="a whole number")
 
 
 def _positive(value: Any) -> float:
@@ -186,15 +226,6 @@ def _positive(value: Any) -> float:
     if not is_number or not 0 < value <= MOST:
         raise wrong_value(f"must be a number above 0, not {short(value)}")
     return float(value)
-
-
-def _labels(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping) or not value:
-        raise wrong_value(f"must map labels to values, such as {{gpu: h100}}, not {short(value)}")
-    return {_text(key): _text(text) for key, text in value.items()}
-
-
-HostLabels = Annotated[dict[str, str], BeforeValidator(_labels)]
 
 
 def parse_labels(value: Any) -> dict[str, str]:
@@ -211,48 +242,25 @@ def parse_labels(value: Any) -> dict[str, str]:
     return dict(value)
 
 
-def _own_labels(value: Any) -> dict[str, str]:
-    try:
-        return parse_labels(value)
-    except BadInput as error:
-        inside = error.field.removeprefix("labels").lstrip(".")
-        raise wrong_value(error.message, inside) from None
+def _axis(value: Any) -> str:
+    if value not in AXES:
+        raise wrong_value(f"unknown axis; axes are {', '.join(AXES)}", str(value))
+    return str(value)
 
 
-def _within(value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping) or not value:
-        raise wrong_value(f"must map axes to tiers, such as {{ep: rack}}, not {short(value)}")
-    for axis in value:
-        if axis not in AXES:
-            raise wrong_value(f"unknown axis; axes are {', '.join(AXES)}", str(axis))
-    return {axis: _text(tier) for axis, tier in value.items()}
-
-
-def _names_by_tier(of: str, value: Any) -> dict[str, list[str]]:
-    if not isinstance(value, Mapping) or not value:
-        raise wrong_value(f"must map tiers to {of} names, as {{zone: [a]}}, not {short(value)}")
-    return {_text(tier): _names(of, names) for tier, names in value.items()}
+def _names_by_tier(of: str) -> BeforeValidator:
+    return _map_of(f"tiers to {of} names, as {{zone: [a]}}", _list_of(f"{of} names", _text))
 
 
 def _begin(value: Any) -> int:
-    try:
-        time_ns = parse_time(str(value)) if value else 0
-    except BadInput as error:
-        raise wrong_value(error.message) from None
+    time_ns = parse_time(str(value)) if value else 0
     if time_ns < 0:
-        raise wrong_value(f"must not be before 1970, is {short(value)}")
+        raise BadInput("", f"must not be before 1970, is {short(value)}")
     return time_ns
 
 
 def _array(value: Any) -> JobArray:
-    try:
-        return parse_array(str(value) if isinstance(value, str | int) else "")
-    except BadInput as error:
-        raise wrong_value(error.message) from None
-
-
-def _dependency_kind(value: Any) -> str:
-    return choice(value, DependencyKind)
+    return parse_array(str(value) if isinstance(value, str | int) else "")
 
 
 def parse_dependencies(text: str) -> list[dict[str, str]]:
@@ -261,9 +269,8 @@ def parse_dependencies(text: str) -> list[dict[str, str]]:
     terms: list[dict[str, str]] = []
     for part in text.split(","):
         kind, *jobs = part.strip().split(":")
-        if kind not in list(DependencyKind):
-            raise BadInput("", f"must be {_DEPENDENCY}, not {part.strip()!r}")
-        if (kind == DependencyKind.SINGLETON) is bool(jobs) or not all(jobs):
+        is_known, is_alone = kind in list(DependencyKind), kind == DependencyKind.SINGLETON
+        if not is_known or is_alone is bool(jobs) or not all(jobs):
             raise BadInput("", f"must be {_DEPENDENCY}, not {part.strip()!r}")
         terms += [{"kind": kind, "job": job} for job in jobs] or [{"kind": kind}]
     return terms
@@ -274,10 +281,7 @@ _DEPENDENCY = "afterok, afternotok, afterany or aftercorr with jobs, as afterok:
 
 def _dependencies(value: Any) -> Any:
     if isinstance(value, str):
-        try:
-            return parse_dependencies(value)
-        except BadInput as error:
-            raise wrong_value(error.message) from None
+        return parse_dependencies(value)
     for place, item in enumerate(value if isinstance(value, list) else ()):
         if isinstance(item, Mapping) and (item.get("kind") == "singleton") is bool(item.get("job")):
             raise wrong_value("is of all kinds but singleton", f"{place}.job")
@@ -297,13 +301,12 @@ def _argument(value: Any) -> str:
     return value
 
 
-def _command(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not value[0]:
-        shape = "a list of arguments, as [python, train.py], which no shell reads"
-        raise wrong_value(f"must be {shape}, not {short(value)}")
-    if len(value) > MOST_ARGUMENTS:
-        raise wrong_value(f"has more than {MOST_ARGUMENTS:,} arguments")
-    return tuple(_argument(item) for item in value)
+_arguments = _list_of("arguments, as [python, train.py], which no shell reads", _argument)
+
+
+def _command(value: Any) -> Any:
+    """A list of arguments, of which the first is not empty."""
+    return _arguments(value if not isinstance(value, list) or all(value[:1]) else [])
 
 
 def _variables(value: Any) -> tuple[tuple[str, str], ...]:
@@ -326,9 +329,6 @@ def _variables(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(value.items()))
 
 
-EnvironmentVariables = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)]
-
-
 def _references(value: Any) -> tuple[tuple[str, str], ...]:
     for name, where in value.items() if isinstance(value, Mapping) else ():
         is_path = isinstance(where, str) and ".." not in where.split("/")
@@ -336,87 +336,6 @@ def _references(value: Any) -> tuple[tuple[str, str], ...]:
             # The message does not say what was given, which may be the secret itself.
             raise wrong_value("must be file:/PATH or secret:NAME/KEY, and not the value", name)
     return _variables(value)
-
-
-def _workdir(value: Any) -> str:
-    parts = value.split("/") if isinstance(value, str) else []
-    if not parts or parts[0] or ".." in parts or "\0" in value or len(value) > LONGEST_ARGUMENT:
-        raise wrong_value(f"must be an absolute path without .., not {short(value)}")
-    return str(value)
-
-
-def _image(value: Any) -> str:
-    if not isinstance(value, str) or not _IMAGE.fullmatch(value) or ".." in value.split("/"):
-        kinds = "REGISTRY/NAME:TAG, or the absolute path of an image on the hosts"
-        raise wrong_value(f"must be {kinds}, not {short(value)}")
-    return value
-
-
-def _mounts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or len(value) > MOST_MOUNTS:
-        raise wrong_value(f"must be a list of at most {MOST_MOUNTS} mounts, not {short(value)}")
-    for mount in value:
-        parts = mount.split("/") if isinstance(mount, str) else [".."]
-        if ".." in parts or not _MOUNT.fullmatch(mount):
-            form = "SOURCE:TARGET or SOURCE:TARGET:ro, absolute paths"
-            raise wrong_value(f"each must be {form}, not {short(mount)}")
-    return tuple(value)
-
-
-def _user(value: Any) -> str:
-    if not isinstance(value, str) or not _USER.fullmatch(value):
-        raise wrong_value(f"must be the name of a user on the hosts, not {short(value)}")
-    return value
-
-
-def _per_host(value: Any) -> int:
-    if value != 1 or isinstance(value, bool):
-        raise wrong_value("must be 1, or left out for one process a GPU")
-    return 1
-
-
-def _cpu_ranks(value: Any) -> int:
-    return _parse_whole(value, 1, MOST_CPU_RANKS, "a whole number")
-
-
-def _sends(value: Any) -> dict[str, int]:
-    if not isinstance(value, Mapping) or not value:
-        raise wrong_value(
-            f"must map roles to bytes, such as {{rollout: 140e9}}, not {short(value)}"
-        )
-    return {_text(role): _BYTES(sent) for role, sent in value.items()}
-
-
-def _role_restart(value: Any) -> RoleRestart:
-    return RoleRestart(choice(value, RoleRestart))
-
-
-def _exit_codes(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        raise wrong_value(f"must be a list of exit codes, as [75], not {short(value)}")
-    return tuple(_parse_whole(code, 1, 255, "an exit code") for code in value)
-
-
-def _requeue(value: Any) -> Requeueing:
-    return Requeueing(choice(value, Requeueing))
-
-
-def _hang_action(value: Any) -> HangAction:
-    return HangAction(choice(value, HangAction))
-
-
-def _modules(value: Any) -> tuple[str, ...]:
-    names = _names("module", value)
-    for name in names:
-        if not _MODULE.fullmatch(name):
-            raise wrong_value(f"{short(name)} is not the name of a Python module")
-    return tuple(names)
-
-
-def _run_name(value: Any) -> str:
-    if not isinstance(value, str) or not is_name(value):
-        raise wrong_value(f"{NAME_RULE}, not {short(value)}")
-    return value
 
 
 def resume_run(text: str) -> str:
@@ -430,19 +349,6 @@ def resume_run(text: str) -> str:
         raise BadInput("", f"must be a path of at most {LONGEST_ARGUMENT:,} characters")
     parse_checkpoint(text)
     return text
-
-
-def _resume_from(value: Any) -> str:
-    try:
-        return resume_run(value if isinstance(value, str) else "")
-    except BadInput as error:
-        raise wrong_value(error.message) from None
-
-
-def _names(of: str, value: Any) -> list[str]:
-    if not isinstance(value, list) or not value:
-        raise wrong_value(f"must be a list of {of} names, not {short(value)}")
-    return [_text(name) for name in value]
 
 
 def _seconds(value: Any) -> Any:
@@ -462,15 +368,30 @@ def _compute_time(value: Any) -> float:
     return round(_positive(_seconds(value) if is_duration else value), 9) or 1e-9
 
 
+def _per_host(value: Any) -> int:
+    if value != 1 or isinstance(value, bool):
+        raise wrong_value("must be 1, or left out for one process a GPU")
+    return 1
+
+
+def _whole(least: int, most: int, rule: str = "a whole number") -> BeforeValidator:
+    return BeforeValidator(partial(_parse_whole, least=least, most=most, rule=rule))
+
+
 Count = Annotated[int, BeforeValidator(_COUNT)]
 Number = Annotated[int, BeforeValidator(_NUMBER)]
 Seconds = Annotated[int, BeforeValidator(lambda value: _COUNT(_seconds(value)))]
 SomeSeconds = Annotated[int, BeforeValidator(lambda value: _NUMBER(_seconds(value)))]
 Bytes = Annotated[int, BeforeValidator(_BYTES)]
 Text = Annotated[str, BeforeValidator(_text)]
-JobsByTier = Annotated[dict[str, list[str]], BeforeValidator(partial(_names_by_tier, "job"))]
-RolesByTier = Annotated[dict[str, list[str]], BeforeValidator(partial(_names_by_tier, "role"))]
-Rank = Annotated[int, BeforeValidator(_RANK)]
+Name = Annotated[str, BeforeValidator(_like(NAME_PATTERN, NAME_RULE))]
+JobsByTier = Annotated[dict[str, list[str]], _names_by_tier("job")]
+RolesByTier = Annotated[dict[str, list[str]], _names_by_tier("role")]
+TierByAxis = Annotated[dict[str, str], _map_of("axes to tiers, such as {ep: rack}", _text, _axis)]
+HostLabels = Annotated[dict[str, str], _map_of("labels to values, such as {gpu: h100}", _text)]
+BytesByRole = Annotated[dict[str, int], _map_of("roles to bytes, such as {rollout: 140e9}", _BYTES)]
+Rank = Annotated[int, _whole(-MOST, MOST)]
+PerHost = Annotated[int, BeforeValidator(_per_host)]
 Nanoseconds = Annotated[float, BeforeValidator(_compute_time)]
 Positive = Annotated[float, BeforeValidator(_positive)]
 Share = Annotated[float, BeforeValidator(_share)]
@@ -478,6 +399,11 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 Dtype = Annotated[str, one_of(*DTYPE_BYTES)]
 Precision = Annotated[str, one_of(*MODEL_BYTES)]
 DispatchDtype = Annotated[str, one_of(*DISPATCH_BYTES)]
+Command = Annotated[tuple[str, ...], BeforeValidator(_command)]
+_exit_code = partial(_parse_whole, least=1, most=255, rule="an exit code")
+_codes = _list_of("exit codes, as [75]", _exit_code, least=0)
+ExitCodes = Annotated[tuple[int, ...], BeforeValidator(_codes)]
+EnvironmentVariables = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)]
 
 
 class Keys(BaseModel):
@@ -564,13 +490,13 @@ class _ConstraintKeys(Keys):
     hosts: HostLabels = Field(default_factory=dict)
     avoid: JobsByTier = Field(default_factory=dict)
     near: Text = ""
-    within: Annotated[dict[str, str], BeforeValidator(_within)] = Field(default_factory=dict)
+    within: TierByAxis = Field(default_factory=dict)
     segment: Count | None = None
 
 
 class _CheckpointKeys(Keys):
     interval_s: Seconds | None = None
-    peers: Annotated[int, BeforeValidator(_PEERS)] = 0
+    peers: Annotated[int, _whole(0, MOST_PEERS, "a whole number of hosts")] = 0
     peer_interval_s: Seconds = PEER_INTERVAL_S
     keep: Number = 0
     store: Text = ""
@@ -585,12 +511,15 @@ class _DatasetKeys(Keys):
 
 
 class _ContainerKeys(Keys):
-    image: Annotated[str, BeforeValidator(_image)]
-    mounts: Annotated[tuple[str, ...], BeforeValidator(_mounts)] = ()
+    image: Annotated[str, BeforeValidator(_like(_IMAGE, f"must be {_IMAGE_FORM}"))]
+    mounts: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_list_of("mounts", _like(_MOUNT, f"each must be {_MOUNT_FORM}"), least=0)),
+    ] = ()
 
 
 class RoleKeys(Keys):
-    name: Annotated[str, BeforeValidator(_run_name)]
+    name: Name
     parallelism: _ParallelismKeys
     traffic: _TrafficKeys = _TrafficKeys()
     collectives: _CollectiveKeys = _CollectiveKeys()
@@ -598,39 +527,42 @@ class RoleKeys(Keys):
     batch: _BatchKeys | None = None
     training: _TrainingKeys = _TrainingKeys()
     compute_time_s: Nanoseconds | None = None
-    sends: Annotated[dict[str, int], BeforeValidator(_sends)] = Field(default_factory=dict)
-    command: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
-    env: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)] = ()
-    per_host: Annotated[int, BeforeValidator(_per_host)] = 0
-    restart: Annotated[RoleRestart, BeforeValidator(_role_restart)] = RoleRestart.GANG
+    sends: BytesByRole = Field(default_factory=dict)
+    command: Command = ()
+    env: EnvironmentVariables = ()
+    per_host: PerHost = 0
+    restart: RoleRestart = RoleRestart.GANG
     same: Text = ""
-    within: Annotated[dict[str, str], BeforeValidator(_within)] = Field(default_factory=dict)
+    within: TierByAxis = Field(default_factory=dict)
     segment: Count | None = None
     beside: RolesByTier = Field(default_factory=dict)
     avoid: RolesByTier = Field(default_factory=dict)
 
 
 class _RunKeys(Keys):
-    command: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
-    env: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_variables)] = ()
-    workdir: Annotated[str, BeforeValidator(_workdir)] = ""
-    user: Annotated[str, BeforeValidator(_user)] = ""
-    per_host: Annotated[int, BeforeValidator(_per_host)] = 0
+    command: Command = ()
+    env: EnvironmentVariables = ()
+    workdir: Annotated[str, BeforeValidator(_like(_FOLDER, f"must be {_FOLDER_FORM}"))] = ""
+    user: Annotated[str, BeforeValidator(_like(_USER, f"must be {_USER_FORM}"))] = ""
+    per_host: PerHost = 0
     grace_s: Seconds = GRACE_S
-    warm: Annotated[tuple[str, ...], BeforeValidator(_modules)] = ()
-    lineage: Annotated[str, BeforeValidator(_run_name)] = ""
+    warm: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_list_of("module names", _like(_MODULE, f"each must be {_MODULE_FORM}"))),
+    ] = ()
+    lineage: Name = ""
     new_run: Flag = False
-    resume_from: Annotated[str, BeforeValidator(_resume_from)] = ""
+    resume_from: Annotated[str, parsed(lambda value: resume_run(_text(value)))] = ""
     warn_s: Seconds = WARN_S
-    gate: Annotated[tuple[str, ...], BeforeValidator(_command)] = ()
+    gate: Command = ()
     idle_s: Seconds = 0
     env_from: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_references)] = ()
     container: _ContainerKeys | None = None
-    cpu_ranks: Annotated[int, BeforeValidator(_cpu_ranks)] = 0
+    cpu_ranks: Annotated[int, _whole(1, MOST_CPU_RANKS)] = 0
 
 
 class _RestartCauseKeys(Keys):
-    exit: Annotated[tuple[int, ...] | None, BeforeValidator(_exit_codes)] = None
+    exit: ExitCodes | None = None
     oom: Flag = True
     hang: Flag = True
     host: Flag = True
@@ -644,12 +576,12 @@ class _RestartKeys(Keys):
 
 class _HangKeys(Keys):
     after_s: Seconds = AS_WARNED.after_s
-    action: Annotated[HangAction, BeforeValidator(_hang_action)] = AS_WARNED.action
+    action: HangAction = AS_WARNED.action
     first_step_s: SomeSeconds | None = None
 
 
 class _DependencyKeys(Keys):
-    kind: Annotated[DependencyKind, BeforeValidator(_dependency_kind)]
+    kind: DependencyKind
     job: Text = ""
 
 
@@ -661,9 +593,9 @@ class JobKeys(Keys):
     collectives: _CollectiveKeys = _CollectiveKeys()
     model: _ModelKeys | None = None
     batch: _BatchKeys | None = None
-    spares: Annotated[SpareRule, BeforeValidator(_spares)] = AUTO
+    spares: Annotated[SpareRule, parsed(parse_spares)] = AUTO
     training: _TrainingKeys = _TrainingKeys()
-    objective: Annotated[Objective | None, BeforeValidator(_objective)] = None
+    objective: Objective | None = None
     spread_alpha: Share = EVEN_ALPHA
     cut_slack: Annotated[float, BeforeValidator(_share_or_percentage)] | None = None
     compute_time_s: Nanoseconds | None = None
@@ -672,19 +604,19 @@ class JobKeys(Keys):
     time_limit_s: Seconds | None = None
     tenant: Text = ""
     priority_class: Text = ""
-    labels: Annotated[dict[str, str], BeforeValidator(_own_labels)] = Field(default_factory=dict)
+    labels: Annotated[dict[str, str], parsed(parse_labels)] = Field(default_factory=dict)
     constraints: _ConstraintKeys = Field(default_factory=_ConstraintKeys)
     checkpoint: _CheckpointKeys = Field(default_factory=_CheckpointKeys)
     run: _RunKeys | None = None
     hold: Flag = False
-    begin_time: Annotated[int, BeforeValidator(_begin)] = 0
-    dependencies: Annotated[list[_DependencyKeys], BeforeValidator(_dependencies)] = Field(
+    begin_time: Annotated[int, parsed(_begin)] = 0
+    dependencies: Annotated[list[_DependencyKeys], parsed(_dependencies)] = Field(
         default_factory=list
     )
     cancel_unmet: Flag = False
-    array: Annotated[JobArray | None, BeforeValidator(_array)] = None
+    array: Annotated[JobArray, parsed(_array)] | None = None
     restarts: _RestartKeys = _RestartKeys()
-    requeue: Annotated[Requeueing, BeforeValidator(_requeue)] = Requeueing.ALWAYS
+    requeue: Requeueing = Requeueing.ALWAYS
     hang: _HangKeys = _HangKeys()
     dataset: _DatasetKeys | None = None
     power_cap_w: Number = 0

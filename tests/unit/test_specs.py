@@ -340,7 +340,7 @@ UP_AND_DOWN = {"image": "a", "mounts": ["/a/../b:/b"]}
         ({"command": ["a"], "user": "../root"}, "run.user", "name of a user"),
         ({"command": ["a"], "per_host": 4}, "run.per_host", "must be 1"),
         ({"command": ["a"], "grace_s": 0}, "run.grace_s", "at least 1"),
-        ({"command": ["a"], "warm": ["torch; x"]}, "run.warm", "not the name of a Python module"),
+        ({"command": ["a"], "warm": ["torch; x"]}, "run.warm", "the name of a Python module"),
         ({"command": ["a"], "warm": ["torch"]}, "run.warm", "begins with `python FILE`"),
         ({"command": ["a"], "container": {"image": "--x"}}, "run.container.image", "REGISTRY/NAME"),
         ({"command": ["a"], "container": UP_AND_DOWN}, "run.container.mounts", "absolute paths"),
