@@ -1,7 +1,6 @@
 """From a network and an overlay to a fabric, and the content of its file.
 
-A tree as regular as a fabric file can count it becomes the short form, any other the
-list of its domains.
+It becomes the list of its domains.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from placement.fabric.tree import Fabric
 from scheduler.files.errors import refusal
 from scheduler.files.fabrics.fitting import fitted, rates
 from scheduler.files.fabrics.network import TopologyNetwork, shortened
-from scheduler.files.fabrics.overlay import DEFAULT_HOST_TIER, FabricOverlay, TierOverlay
+from scheduler.files.fabrics.overlay import DEFAULT_HOST_TIER, SILENT_TIER, FabricOverlay
 
 DEFAULT_GPUS = 8
 DEFAULT_GBPS = 400
@@ -60,7 +59,7 @@ def build(network: TopologyNetwork, overlay: FabricOverlay, name: str, source: s
 
 
 def _roots(fabric: Fabric, overlay: FabricOverlay) -> Iterable[str]:
-    if not fabric.is_joined and overlay.joined is None:
+    if not fabric.is_joined and overlay.keys.joined is None:
         yield (
             f"no switch joins {shortened(fabric.tiers[0].domains)}: no gang lies across them, as no"
             " job of Slurm does; where cables join them, say `joined: true` in an overlay"
@@ -69,9 +68,9 @@ def _roots(fabric: Fabric, overlay: FabricOverlay) -> Iterable[str]:
 
 def _assumptions(network: TopologyNetwork, overlay: FabricOverlay, by_tier: Rates) -> Iterable[str]:
     assumed = []
-    if not overlay.gpus_per_host and not network.gpus_per_host:
+    if not overlay.keys.gpus_per_host and not network.gpus_per_host:
         assumed.append(f"{DEFAULT_GPUS} GPUs a host")
-    if not overlay.nic_gbps and not network.nic_gbps:
+    if not overlay.keys.nic_gbps and not network.nic_gbps:
         assumed.append(f"{DEFAULT_GBPS} Gbit/s each")
     if not overlay.tiers and not network.oversubscription:
         assumed.append("full bandwidth above every tier")
@@ -84,20 +83,20 @@ def _assumptions(network: TopologyNetwork, overlay: FabricOverlay, by_tier: Rate
 def _spec(
     network: TopologyNetwork, overlay: FabricOverlay, by_tier: Rates, name: str
 ) -> dict[str, Any]:
-    """The content of the fabric file, in the short form where it says the same."""
+    """The content of the fabric file."""
     head = {
-        "name": overlay.name or name,
-        "kind": overlay.kind or network.kind,
-        "gpus_per_host": overlay.gpus_per_host or network.gpus_per_host or DEFAULT_GPUS,
-        "nic_gbps": plain(overlay.nic_gbps or network.nic_gbps or DEFAULT_GBPS),
+        "name": overlay.keys.name or name,
+        "kind": overlay.keys.kind or network.kind,
+        "gpus_per_host": overlay.keys.gpus_per_host or network.gpus_per_host or DEFAULT_GPUS,
+        "nic_gbps": plain(overlay.keys.nic_gbps or network.nic_gbps or DEFAULT_GBPS),
     }
-    joined = network.joined if overlay.joined is None else overlay.joined
+    joined = network.joined if overlay.keys.joined is None else overlay.keys.joined
     if not joined and network.depth and len(network.domains(0)) > 1:
         head["joined"] = False
-    if overlay.gpu:
-        head["gpu"] = overlay.gpu
-    if overlay.scale_up_gbps:
-        head["scale_up_gbps"] = plain(overlay.scale_up_gbps)
+    if overlay.keys.gpu:
+        head["gpu"] = overlay.keys.gpu
+    if overlay.keys.scale_up_gbps:
+        head["scale_up_gbps"] = plain(overlay.keys.scale_up_gbps)
     usual = [commonest(rates.values()) for rates in by_tier]
     nvlink = _scale_up(network, overlay)
     usually = commonest(nvlink.values()) if nvlink else 0.0
@@ -108,13 +107,9 @@ def _spec(
         tiers[-1]["scale_up"] = {"gbps_per_gpu": plain(usually)}
     apart = {name: gbps for name, gbps in nvlink.items() if gbps != usually}
     tiers.append({"name": host_tier} | late.get(host_tier, {}))
-    tree = _tree(network)
-    regular = None if apart else _regular(head, tiers, tree, network, by_tier)
-    if regular:
-        return regular
     if not network.depth:
-        raise BadInput("", f"without a tier above them, hosts are named {host_tier[0]}0 and so on")
-    domains = _domains(tree, by_tier, usual, host_tier[0], apart)
+        raise BadInput("", "has no tier above its hosts: write `tiers` with the count of hosts")
+    domains = _domains(_tree(network), by_tier, usual, apart)
     return {**head, "tiers": tiers, "domains": domains}
 
 
@@ -123,7 +118,7 @@ def _scale_up(network: TopologyNetwork, overlay: FabricOverlay) -> dict[str, flo
     those that the file calls such, 0 in others."""
     if not network.depth:
         return {}
-    tier = overlay.tiers[-2] if len(overlay.tiers) > 1 else TierOverlay("")
+    tier = overlay.tiers[-2] if len(overlay.tiers) > 1 else SILENT_TIER
     groups = {}
     for name in network.domains(network.depth - 1):
         own = tier.domains[name].scale_up_gbps if name in tier.domains else None
@@ -153,10 +148,8 @@ def commonest(values: Iterable[float]) -> float:
     return max(counted, key=lambda value: counted[value])  # the first of equals
 
 
-def _tree(network: TopologyNetwork) -> Tree | list[str]:
+def _tree(network: TopologyNetwork) -> Tree:
     """Domains in the order in which the file first names them."""
-    if not network.depth:
-        return list(network.hosts)
     tree: Tree = {}
     for host, path in zip(network.hosts, network.paths, strict=True):
         at = tree
@@ -166,66 +159,10 @@ def _tree(network: TopologyNetwork) -> Tree | list[str]:
     return tree
 
 
-def _regular(
-    head: Mapping[str, Any],
-    tiers: Sequence[Mapping[str, Any]],
-    tree: Tree | list[str],
-    network: TopologyNetwork,
-    by_tier: Rates,
-) -> dict[str, Any] | None:
-    """The counted form, if it yields the same names in the same order."""
-    counts = _counts(tree)
-    if not counts or any(len(set(rates.values())) > 1 for rates in by_tier):
-        return None
-    counted = [
-        {"name": tier["name"], "count": count, **tier}
-        for tier, count in zip(tiers, counts, strict=True)
-    ]
-    spec = {**head, "tiers": counted}
-    fabric = from_spec(spec)
-    same = list(fabric.hosts) == list(_leaves(tree)) and all(
-        list(tier.domains) == list(_names(tree, level)) for level, tier in enumerate(fabric.tiers)
-    )
-    return spec if same else None
-
-
-def _counts(tree: Tree | list[str]) -> list[int] | None:
-    """Children of a domain on each tier, None where they differ."""
-    if isinstance(tree, list):
-        return [len(tree)]
-    below = [_counts(child) for child in tree.values()]
-    if below[0] is None or any(counts != below[0] for counts in below):
-        return None
-    return [len(tree), *below[0]]
-
-
-def _leaves(tree: Tree | list[str]) -> Iterable[str]:
-    if isinstance(tree, list):
-        yield from tree
-    else:
-        for child in tree.values():
-            yield from _leaves(child)
-
-
-def _names(tree: Tree | list[str], level: int) -> Iterable[str]:
-    assert isinstance(tree, dict)
-    if not level:
-        yield from tree
-    else:
-        for child in tree.values():
-            yield from _names(child, level - 1)
-
-
 def _domains(
-    tree: Tree | list[str],
-    by_tier: Rates,
-    usual: Sequence[float],
-    letter: str,
-    nvlink: Mapping[str, float],
-    level: int = 0,
+    tree: Tree, by_tier: Rates, usual: Sequence[float], nvlink: Mapping[str, float], level: int = 0
 ) -> list[dict[str, Any]]:
     """`nvlink`: of innermost domains that differ from most in it."""
-    assert isinstance(tree, dict)
     listed = []
     for name, child in tree.items():
         rate = by_tier[level][name]
@@ -236,14 +173,8 @@ def _domains(
             if name in nvlink:
                 gbps = nvlink[name]
                 item["scale_up"] = {"gbps_per_gpu": plain(gbps)} if gbps else None
-            item["hosts"] = _hosts(name, child, letter)
+            item["hosts"] = [hostlist.fold(child)]
         else:
-            item["domains"] = _domains(child, by_tier, usual, letter, nvlink, level + 1)
+            item["domains"] = _domains(child, by_tier, usual, nvlink, level + 1)
         listed.append(item)
     return listed
-
-
-def _hosts(domain: str, hosts: list[str], letter: str) -> int | list[str]:
-    """A number where that gives these names, as placement.fabric numbers them; else ranges."""
-    counted = hostlist.numbered(f"{domain}-", letter, len(hosts))
-    return len(hosts) if hosts == counted else [hostlist.fold(hosts)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from muster.structs import replace
 from scheduler.files.fabrics.network import TopologyNetwork, shortened
-from scheduler.files.fabrics.overlay import FabricOverlay, TierOverlay
+from scheduler.files.fabrics.overlay import SILENT_TIER, FabricOverlay
 
 
 def fitted(network: TopologyNetwork, overlay: FabricOverlay) -> TopologyNetwork:
@@ -110,7 +110,7 @@ def _check_domains(network: TopologyNetwork, overlay: FabricOverlay) -> None:
 
 def rates(network: TopologyNetwork, overlay: FabricOverlay, level: int) -> Mapping[str, float]:
     """Return each domain's oversubscription: by the overlay, else the file, else 1."""
-    tier = overlay.tiers[level] if overlay.tiers else TierOverlay("")
+    tier = overlay.tiers[level] if overlay.tiers else SILENT_TIER
     below = network.depth - 1 - level
     by_tier = {}
     for name in network.domains(level):

@@ -53,7 +53,7 @@ def test_an_overlay_says_how_far_tiers_are_apart(read: Read, refused: Refused) -
     assert [tier.latency_s for tier in found.tiers] == [2 * SECONDS_PER_KM, 0.0]
     assert found.latency_s == 4e-6
     wrong = far.replace("km: 2", "km: 0")
-    assert "7: tiers.0.km: must be a positive number" in refused(BLOCKS, "slurm-block", wrong)
+    assert "7: tiers.0.km: must be a number above 0" in refused(BLOCKS, "slurm-block", wrong)
     found = read(BLOCKS, "slurm", "gpu: gb200\n").fabric
     assert [gpu.name for gpu in found.by_host.kinds] == ["GB200"]
     assert not found.by_host.is_kind_assumed
@@ -71,7 +71,7 @@ def test_refused(refused: Refused) -> None:
     for old, new, says in [
         ("name: grown", "name: 7", "overlay.yaml:1: name: must be a non-empty text"),
         ("infiniband", "ethernet", "overlay.yaml:2: kind: must be one of roce, infiniband"),
-        ("host: 4", "host: 0", "overlay.yaml:3: gpus_per_host: must be a whole number"),
+        ("host: 4", "host: 0", "overlay.yaml:3: gpus_per_host: must be at least 1"),
         ("b[0,2]", "b[0,2", "overlay.yaml:9: tiers.0.domains.north.holds: unbalanced"),
         ("b[0,2]", "b[0,3]", "overlay.yaml:10: tiers.0.domains.south.holds: b3 is in north and in"),
         ("b[0,2]", "b0", "overlay.yaml:8: tiers.0.domains: no domain holds b2"),
@@ -79,7 +79,7 @@ def test_refused(refused: Refused) -> None:
         ("name: block", "name: room", "overlay.yaml:5: tiers: tier names repeat: room, room"),
         ("  - {name: node}\n", "", "overlay.yaml:11: tiers.1.domains: must be absent: the last"),
         ("{name: node}", "{name: a}\n  - {name: b}", "overlay.yaml:5: tiers: the file has 1 above"),
-        ("{name: node}", "node", "overlay.yaml:12: tiers.2: must be a mapping with name"),
+        ("{name: node}", "node", "overlay.yaml:12: tiers.2: must be a mapping of keys"),
         ("{b2: {oversubscription: 1}}", "[b2]", "overlay.yaml:11: tiers.1.domains: must be a map"),
         ("{b2: {oversubscription: 1}}", "{b2: 1}", "overlay.yaml:11: tiers.1.domains.b2: must be"),
     ]:
