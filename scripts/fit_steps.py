@@ -136,7 +136,7 @@ def _terms(row: StepRow) -> dict[str, float]:
         is_whole = axis == "tp" and not request.training.sequence_parallel
         if load.seconds > state:
             seconds["tp_whole" if is_whole else axis] += load.seconds - state
-    hiding = Exposure(request, line, 1.0, {}, {"dp": 0.0}, 1.0)
+    hiding = Exposure(request, line, 1.0, {"dp": 0.0}, 1.0)
     # Hops are short against compute where chunks hide them: only the first micro-batch waits.
     seconds["pp"] = line.wait_for_hops(hops, 1e9)
     return {**seconds, "bubble": float(line.bubble), "window": hiding.window_s}

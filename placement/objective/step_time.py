@@ -59,17 +59,11 @@ class Assumptions:
     """Figures that neither the job nor the fabric states.
 
     `achieved_tflops`: of one GPU while its kernels run, in place of the rates by parts.
-    `efficiency`: the same as a share of the peak. `peak_tflops`: in place of the GPU's own.
-    `compute_s`: of one step, measured; used instead of the request's, and of the model's, when
-    given. `hidden`: by axis, the share of its time that is hidden, in place of the rule.
-    `constants`: in place of those that muster comes with.
+    `peak_tflops`: in place of the GPU's own. `constants`: in place of those that muster comes with.
     """
 
     achieved_tflops: float | None = None
-    efficiency: float | None = None
     peak_tflops: float | None = None
-    compute_s: float | None = None
-    hidden: tuple[tuple[str, float], ...] = ()
     constants: FittedConstants | None = None
 
 
@@ -239,7 +233,7 @@ def axis_time(
     """Return the time of an axis, and what of it the step waits for. `links`: where stages are told
     apart on them."""
     axis, seconds = load.traffic.axis, axis_seconds(load, routed)
-    if load.rounds or links is None or load.hops or axis in rule.hidden or not isfinite(seconds):
+    if load.rounds or links is None or load.hops or not isfinite(seconds):
         exposed_s = rule.exposed_s(axis, seconds, _hops(load, seconds))
     else:
         inside_s = rule.exposed_s(axis, load.on(SCALE_UP))
@@ -302,8 +296,7 @@ def _mean_peak_flops(
 
 def _interval(request: Request, gpu: Gpu, assumed: Assumptions) -> tuple[float, float] | None:
     """None where compute does not follow from the model's parts."""
-    stated = (assumed.compute_s, request.compute_s, assumed.achieved_tflops, assumed.efficiency)
-    is_stated = any(each is not None for each in stated)
+    is_stated = request.compute_s is not None or assumed.achieved_tflops is not None
     if request.model is None or is_stated:
         return None
     constants = assumed.constants or fitted_constants()
@@ -360,7 +353,7 @@ def exposure(
     constants = assumed.constants or fitted_constants()
     line = Pipeline.of(request)
     shares = _exposed_shares(request, line, constants)
-    return Exposure(request, line, compute_s, dict(assumed.hidden), shares, slowest_s)
+    return Exposure(request, line, compute_s, shares, slowest_s)
 
 
 def fastest_gpu(fabric: Fabric, request: Request) -> Gpu:
@@ -379,13 +372,10 @@ def _kinds(fabric: Fabric, request: Request) -> tuple[Gpu, ...]:
 
 def _compute_s(request: Request, gpu: Gpu, assumed: Assumptions) -> float:
     """Seconds of compute in a step, bubble left out: measured, at a rate stated, or by parts."""
-    measured = request.compute_s if assumed.compute_s is None else assumed.compute_s
-    if measured is not None:
-        return measured
-    rate = None if assumed.achieved_tflops is None else assumed.achieved_tflops * 1e12
-    if assumed.efficiency is not None:
-        rate = assumed.efficiency * peak_flops(request, gpu, assumed)
-    if rate is not None:
+    if request.compute_s is not None:
+        return request.compute_s
+    if assumed.achieved_tflops is not None:
+        rate = assumed.achieved_tflops * 1e12
         return training_flops(request) / (request.parallelism.world_size * rate)
     return sum(compute_by_part(request, gpu, assumed).values())
 
@@ -469,7 +459,6 @@ class Exposure:
     request: Request
     pipeline: Pipeline
     compute_s: float
-    hidden: dict[str, float]
     shares: Mapping[str, float]
     hiding_s: float
 
@@ -489,8 +478,6 @@ class Exposure:
         axis = axis_of(axis)
         if not isfinite(seconds):  # over a link that is down
             return seconds
-        if axis in self.hidden:
-            return seconds * (1 - self.hidden[axis])
         if axis == "pp":
             if hops:
                 return self.pipeline.wait_for_hops(hops, self.hiding_s)

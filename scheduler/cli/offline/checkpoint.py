@@ -248,7 +248,7 @@ def _mapping(
 
 def _text(body: dict[str, Any]) -> str:
     from scheduler.cli.render.goodput import elapsed_text
-    from scheduler.cli.render.text import bytes_text, columns, seconds_text
+    from scheduler.cli.render.text import bytes_text, seconds_text, table
 
     size = f"{bytes_text(body['bytes'])} written in " if body["bytes"] else "a write takes "
     head = (
@@ -257,18 +257,16 @@ def _text(body: dict[str, Any]) -> str:
         f"{elapsed_text(body['write_seconds'])}; back after"
         f" {elapsed_text(body['down_seconds'] + body['restart_seconds'])}"
     )
-    rows = [("", "every", "goodput", "lost")]
-    for line in body["sensitivity"]:
-        factor = line["times_optimal"]
-        rows.append(
-            (
-                "optimal" if factor == 1 else f"x {factor:g}",
-                elapsed_text(line["period_seconds"]),
-                _share(line["goodput"]),
-                f"{100 * line['lost_to_optimal']:.2f} pt",
-            )
-        )
-    parts = [head, columns(rows, right={1, 2, 3})]
+    rows = [
+        [
+            "optimal" if line["times_optimal"] == 1 else f"x {line['times_optimal']:g}",
+            elapsed_text(line["period_seconds"]),
+            _share(line["goodput"]),
+            f"{100 * line['lost_to_optimal']:.2f} pt",
+        ]
+        for line in body["sensitivity"]
+    ]
+    parts = [head, table(["", "every", "goodput", "lost"], rows)]
     parts.append(f"checkpoints that cost nothing would leave {_share(body['without_writes'])}")
     if body["load_from_peer_seconds"] is not None:
         kept, load = bytes_text(body["bytes_per_host"]), body["load_from_peer_seconds"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
     from placement.objective.step_time import Assumptions
-    from placement.workload.request import Answer, Placement
+    from placement.workload.request import Answer
     from scheduler.cli.render.place.question import Question
     from scheduler.cli.render.place.steps import Estimate, NetworkChoice
     from scheduler.core.policies.storage_use import StorageUse
@@ -31,8 +30,13 @@ if TYPE_CHECKING:
     from scheduler.files.step_table import StepRow
 
 
-# Options that say how fast compute is, or what hides behind it.
-RATES = ("achieved-tflops", "efficiency", "peak-tflops", "compute-seconds", "hidden")
+# Options that each way to ask may be given.
+_SHARED = ("job", "fabric", "busy", "links", "output")
+ALLOWED = {
+    "--table": ("table", "output"),
+    "--sweep": (*_SHARED, "sweep", "gpus", "top"),
+    "--collectives": (*_SHARED, "collectives"),
+}
 COLUMNS = ("id", "seconds", "low", "high", "memory_gib", "note")
 
 
@@ -76,20 +80,9 @@ def estimate_command(
             " (default: by parts, see docs/steptime.md)"
         ),
     ] = None,
-    efficiency: Annotated[
-        float | None, typer.Option(help="The same as a share of the peak, 0 to 1.")
-    ] = None,
     peak_tflops: Annotated[
         float | None,
         typer.Option(help="Dense peak of one GPU in TFLOP/s, in place of the catalogue's."),
-    ] = None,
-    compute_seconds: Annotated[
-        float | None,
-        typer.Option(help="Measured seconds of compute in one step, for a job without a model."),
-    ] = None,
-    hidden: Annotated[
-        list[str] | None,
-        typer.Option(help="AXIS=SHARE: share of an axis' time that overlaps compute, 0 to 1."),
     ] = None,
     routing: Annotated[
         str | None,
@@ -116,12 +109,6 @@ def estimate_command(
             help="Play the step message by message on fairly shared links, beside the formula.",
         ),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Seed of the random placement and of the routing's hashes. (default: 0)"
-        ),
-    ] = None,
     sweep: Annotated[
         bool,
         typer.Option(
@@ -139,9 +126,7 @@ def estimate_command(
         int | None,
         typer.Option(min=1, help="With --sweep: GPUs to train on. (default: as many as the job)"),
     ] = None,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="With --sweep: choices to show. (default: 20)")
-    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="With --sweep: choices to show.")] = 20,
     output: Output = AnswerFormat.TABLE,
 ) -> None:
     """Estimate the step time of a job: compute, pipeline bubble, communication.
@@ -156,39 +141,28 @@ def estimate_command(
     """
     from scheduler.files import inputs
 
+    _refuse_others(context)
     if table is not None:
-        _refuse_beside_table(context)
         print_table(table, output)
         raise typer.Exit
     if job is None or not fabric:
         raise InputError(Problem("JOB" if job is None else "--fabric", "is missing"))
-    assumptions = (achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
+    busy_files, link_files = (
+        _by_fabric(fabric, busy, "--busy"),
+        _by_fabric(fabric, links, "--links"),
+    )
     if sweep or collectives:
         from scheduler.cli.offline.sweep import run_collectives, run_sweep
 
-        excluded: dict[str, object] = {
-            **dict(zip(RATES, assumptions, strict=True)),
-            "routing": routing,
-            "failed": failed,
-            "simulate": simulate or None,
-            "beside": beside,
-            "seed": seed,
-        }
-        if collectives:
-            excluded |= {"sweep": sweep or None, "gpus": gpus, "top": top}
-        _refuse_beside("--collectives" if collectives else "--sweep", fabric, excluded)
-        taken, carried = (_by_fabric(fabric, busy, "--busy"), _by_fabric(fabric, links, "--links"))
-        named = (str(job), fabric[0], taken[0], carried[0])
-        if collectives:
-            raise typer.Exit(run_collectives(*named, output))
-        raise typer.Exit(run_sweep(*named, gpus, top or 20, output))
-    _refuse_without_sweep(gpus, top)
+        if len(fabric) > 1:
+            option = "--sweep" if sweep else "--collectives"
+            raise InputError(Problem(option, f"takes one --fabric, not {len(fabric)}"))
+        named = (str(job), fabric[0], busy_files[0], link_files[0])
+        code = run_sweep(*named, gpus, top, output) if sweep else run_collectives(*named, output)
+        raise typer.Exit(code)
 
-    assumed = _assumptions(achieved_tflops, efficiency, peak_tflops, compute_seconds, hidden)
-    network = _network(routing, failed, seed or 0, simulate)
-    if simulate and hidden:
-        _refuse_simulation("--hidden")
-
+    assumed = _assumptions(achieved_tflops, peak_tflops)
+    network = _network(routing, failed, simulate)
     job_file = inputs.read_job(str(job))
     if (run := job_file.spec.run) and run.cpu_ranks:
         message = "its ranks run on CPUs, of which no step is modelled: `muster place` says where"
@@ -196,12 +170,7 @@ def estimate_command(
     others = tuple(inputs.read_job(str(path)) for path in beside or ())
     runs = [
         _run(job_file, name, taken, carried, assumed, network, others)
-        for name, taken, carried in zip(
-            fabric,
-            _by_fabric(fabric, busy, "--busy"),
-            _by_fabric(fabric, links, "--links"),
-            strict=True,
-        )
+        for name, taken, carried in zip(fabric, busy_files, link_files, strict=True)
     ]
     if output is not AnswerFormat.TABLE:
         text = formatted(_mapping(job_file.spec.name, runs, assumed, network), output)
@@ -211,29 +180,20 @@ def estimate_command(
     raise typer.Exit(max(EXIT_CODES[outcome_of(answer)] for _, answer, _ in runs))
 
 
-def _refuse_beside(option: str, fabrics: list[str], others: Mapping[str, object]) -> None:
-    if len(fabrics) > 1:
-        raise InputError(Problem(option, f"takes one --fabric, not {len(fabrics)}"))
-    for name, value in others.items():
-        if value is not None:
-            raise InputError(Problem(f"--{name}", f"is of one layout: leave it out with {option}"))
-
-
-def _refuse_beside_table(context: typer.Context) -> None:
-    """Raises: InputError where an option is given that a table has no use for."""
-    used = ("table", "output")
-    for param in context.command.params:
-        name = param.name or ""
-        source = context.get_parameter_source(name)
-        if name not in used and source is not None and source.name == "COMMANDLINE":
-            shown = param.opts[0] if param.opts[0].startswith("-") else name.upper()
-            raise InputError(Problem(shown, "is of one job: a table has its own in each row"))
-
-
-def _refuse_without_sweep(gpus: int | None, top: int | None) -> None:
-    for name, value in (("--gpus", gpus), ("--top", top)):
-        if value is not None:
-            raise InputError(Problem(name, "needs --sweep"))
+def _refuse_others(context: typer.Context) -> None:
+    """Raises: InputError where an option is given that is not of this way to ask."""
+    given = {
+        param.name or "": param.opts[0] if param.opts[0].startswith("-") else "JOB"
+        for param in context.command.params
+        if (source := context.get_parameter_source(param.name or ""))
+        and source.name == "COMMANDLINE"
+    }
+    mode = next((option for option in ALLOWED if option in given.values()), None)
+    for name, option in given.items():
+        if mode is not None and name not in ALLOWED[mode]:
+            raise InputError(Problem(option, f"is not for {mode}: leave it out"))
+        if mode is None and name in ("gpus", "top"):
+            raise InputError(Problem(option, "needs --sweep"))
 
 
 Run = tuple["Question", "Answer", "Estimate | None"]
@@ -247,34 +207,16 @@ def _by_fabric(fabrics: list[str], given: list[Path] | None, option: str) -> lis
     return files + [None] * (len(fabrics) - len(files))
 
 
-def _assumptions(
-    achieved: float | None,
-    efficiency: float | None,
-    peak: float | None,
-    compute_s: float | None,
-    hidden: list[str] | None,
-) -> Assumptions:
+def _assumptions(achieved: float | None, peak: float | None) -> Assumptions:
     from placement.objective.step_time import Assumptions
 
-    given = {
-        "--achieved-tflops": achieved,
-        "--efficiency": efficiency,
-        "--peak-tflops": peak,
-        "--compute-seconds": compute_s,
-    }
-    for option, value in given.items():
+    for option, value in (("--achieved-tflops", achieved), ("--peak-tflops", peak)):
         if value is not None and not 0 < value < 1e9:
             raise InputError(Problem(option, f"must be a positive number, not {value:g}"))
-    if efficiency is not None and efficiency > 1:
-        raise InputError(Problem("--efficiency", f"must be at most 1, is {efficiency:g}"))
-    if achieved is not None and efficiency is not None:
-        message = "conflicts with --efficiency, the same as a share: give one"
-        raise InputError(Problem("--achieved-tflops", message))
     if achieved is not None and peak is not None and achieved > peak:
         message = f"must be at most the peak of one GPU, {peak:g} (as given), is {achieved:g}"
         raise InputError(Problem("--achieved-tflops", message))
-    hides = tuple(_hidden(text) for text in hidden or [])
-    return Assumptions(achieved, efficiency, peak, compute_s, hides)
+    return Assumptions(achieved, peak)
 
 
 def _refuse_above_peak(machine: Fabric, job: JobFile, assumed: Assumptions) -> None:
@@ -291,37 +233,18 @@ def _refuse_above_peak(machine: Fabric, job: JobFile, assumed: Assumptions) -> N
         raise InputError(Problem("--achieved-tflops", f"{message}; --peak-tflops says another"))
 
 
-def _hidden(text: str) -> tuple[str, float]:
-    from placement.workload.parallelism import AXES
-
-    axis, _, share = text.partition("=")
-    try:
-        value = float(share)
-    except ValueError:
-        value = -1.0
-    if axis not in AXES or not 0 <= value <= 1:
-        message = f"must be AXIS=SHARE such as tp=0.5, axes {', '.join(AXES)}, not {text!r}"
-        raise InputError(Problem("--hidden", message))
-    return axis, value
-
-
-def _refuse_simulation(option: str) -> NoReturn:
-    raise InputError(Problem("--simulate", f"conflicts with {option}, a rule of the formula alone"))
-
-
-def _network(
-    routing: str | None, failed: list[str] | None, seed: int, simulate: bool
-) -> NetworkChoice:
+def _network(routing: str | None, failed: list[str] | None, simulate: bool) -> NetworkChoice:
     from network.routing import parse_routing
     from scheduler.cli.render.place.steps import NetworkChoice
 
     if simulate and routing is not None:
-        _refuse_simulation("--routing")
+        message = "conflicts with --routing, a rule of the formula alone"
+        raise InputError(Problem("--simulate", message))
     try:
         chosen = parse_routing(routing) if routing else None
-        return NetworkChoice(chosen, tuple(failed or ()), seed, simulate)
     except BadInput as error:
         raise InputError(Problem("--routing", error.message)) from None
+    return NetworkChoice(chosen, tuple(failed or ()), simulate)
 
 
 def _run(
@@ -379,10 +302,7 @@ def _mapping(
         "job": name,
         "assumptions": {
             "achieved_tflops": assumed.achieved_tflops,
-            "efficiency": assumed.efficiency,
             "peak_tflops": assumed.peak_tflops,
-            "compute_seconds": assumed.compute_s,
-            "hidden": dict(assumed.hidden),
         },
         "estimates": [
             {
@@ -397,7 +317,6 @@ def _mapping(
         "network": {
             "routing": str(network.routing) if network.routing else None,
             "failed": list(network.failed),
-            "seed": network.seed,
         },
         "seconds": {"total": round(clock.seconds_so_far(), 6)},
     }
@@ -418,53 +337,33 @@ def _memory(question: Question, answer: Answer, assumed: Assumptions) -> dict[st
 
 def _text(name: str, runs: list[Run], assumed: Assumptions) -> str:
     from placement.workload.request import Placement
-    from scheduler.cli.render.place import memory_use, step_tables
+    from scheduler.cli.render.place import answers, memory_use, step_tables
 
     estimates = [estimate for _, _, estimate in runs if estimate]
     parts = []
     if estimates:
         ranks = estimates[0].question.request.parallelism.world_size
-        parts.append(
-            f"{name}: {ranks:,} ranks; {step_tables.assumptions_text(estimates[0], assumed)}"
-        )
-        parts += [step_tables.ways_text(estimates), step_tables.bubble_text(estimates[0].placed)]
+        said = step_tables.assumptions_text(estimates[0])
+        parts += [f"{name}: {ranks:,} ranks; {said}", step_tables.ways_text(estimates)]
     parts += [
         memory_use.to_text(question.fabric, question.request, answer)
         for question, answer, _ in runs
         if isinstance(answer, Placement)
     ]
     for question, answer, estimate in runs:
+        where = f"on {question.fabric.name}"
         if estimate and isinstance(answer, Placement):
-            parts.append(f"on {question.fabric.name}, as muster places it:")
-            step = estimate.placed
-            parts.append(step_tables.layers_text(step))
-            routed = estimate.routed[0]
-            parts.append(step_tables.routing_text(routed) if routed else "")
-            parts.append(step_tables.advice_text(estimate))
-            parts.append(step_tables.storage_text(estimate))
-            parts.append(step_tables.power_text(estimate))
-            parts.append(_copies_text(question, answer, assumed))
+            renewal = memory_use.renewal_of(
+                question, answer, memory_use.holders(question, answer), assumed
+            )
+            copies = f"copies in memory: {memory_use.renewal_text(renewal)}" if renewal else ""
+            parts += [f"{where}, as muster places it:", *step_tables.step_parts(estimate), copies]
+        elif isinstance(answer, Placement):
+            parts.append(f"{where}: no two ranks talk, so no communication to estimate")
         else:
-            parts.append(_without_estimate(question, answer))
+            parts.append(f"{where}: {answers.to_text(question, answer, {})}")
     parts.append(step_tables.verdict_text(estimates) if len(estimates) > 1 else "")
     return "\n\n".join(part for part in parts if part)
-
-
-def _copies_text(question: Question, answer: Placement, assumed: Assumptions) -> str:
-    from scheduler.cli.render.place import memory_use
-
-    held = memory_use.holders(question, answer)
-    renewal = memory_use.renewal_of(question, answer, held, assumed)
-    return f"copies in memory: {memory_use.renewal_text(renewal)}" if renewal else ""
-
-
-def _without_estimate(question: Question, answer: Answer) -> str:
-    from placement.workload.request import Placement
-    from scheduler.cli.render.place import answers
-
-    if isinstance(answer, Placement):
-        return f"on {question.fabric.name}: no two ranks talk, so no communication to estimate"
-    return f"on {question.fabric.name}: {answers.to_text(question, answer, {})}"
 
 
 def print_table(path: str, output: AnswerFormat) -> None:

@@ -14,7 +14,7 @@ from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, Output, formatted
 from scheduler.cli.hosts.fabrics import apply_command, get_command
 from scheduler.cli.parameters import FabricName, OutFile
-from scheduler.cli.render.text import columns, gbps_text
+from scheduler.cli.render.text import gbps_text, table
 
 if TYPE_CHECKING:
     from placement.fabric.tree import Fabric
@@ -142,39 +142,29 @@ def _page(fabric: Fabric, body: dict[str, Any]) -> str:
         f" ({fabric.gpus_per_host} a host; each {gbps_text(fabric.nic_gbps)} out of the host,"
         f" {gbps_text(fabric.scale_up_gbps)} inside)"
     )
-    rows = [["tier", "domains", "hosts each", "uplink each", "oversubscribed", "names"]]
-    for tier in body["tiers"]:
-        uplinks = [gbps_text(gbps) for gbps in tier["uplink_gbps"]]
-        ratios = [f"{ratio:g}:1" for ratio in tier["oversubscription"]]
-        rows.append(
-            [
-                tier["name"],
-                f"{tier['domains']:,}",
-                _span([f"{n:,}" for n in tier["hosts"]]),
-                _span(uplinks),
-                _span(ratios),
-                _ends(tier["first"], tier["last"]),
-            ]
-        )
+    heads = ["tier", "domains", "hosts each", "uplink each", "oversubscribed", "names"]
+    rows = [
+        [
+            tier["name"],
+            f"{tier['domains']:,}",
+            _span([f"{n:,}" for n in tier["hosts"]]),
+            _span([gbps_text(gbps) for gbps in tier["uplink_gbps"]]),
+            _span([f"{ratio:g}:1" for ratio in tier["oversubscription"]]),
+            _ends(tier["first"], tier["last"]),
+        ]
+        for tier in body["tiers"]
+    ]
     hosts = _ends(body["first_host"], body["last_host"])
     injection = gbps_text(fabric.gpus_per_host * fabric.nic_gbps)
     rows.append([fabric.spec["tiers"][-1]["name"], f"{body['hosts']:,}", "", injection, "", hosts])
     notes = [f"note: {note}" for note in body["notes"]]
-    return "\n\n".join(
-        part
-        for part in (
-            head,
-            columns(rows, {1, 2, 3, 4}),
-            _stores_text(body["stores"]),
-            "\n".join(notes),
-        )
-        if part
-    )
+    parts = [head, table(heads, rows), _stores_text(body["stores"]), "\n".join(notes)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _stores_text(stores: list[dict[str, Any]]) -> str:
     """Write what each store of the fabric does and holds; empty where its file states none."""
-    rows = [["store", "writes", "reads", "holds"]]
+    rows = list[list[str]]()
     for store in stores:
         holds, name = store["capacity_tb"], store["name"] or "storage"
         rows.append([name, *_rates(store), f"{holds:,g} TB" if holds else ""])
@@ -182,7 +172,7 @@ def _stores_text(stores: list[dict[str, Any]]) -> str:
         if readers := store["readers"]:
             each = f"{readers['gb_per_s']:,g} GB/s each"
             rows.append([f"  {readers['hosts']:,} readers", "", each, ""])
-    return columns(rows, {1, 2, 3}) if stores else ""
+    return table(["store", "writes", "reads", "holds"], rows) if stores else ""
 
 
 def _rates(limit: dict[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 
 from placement import BadInput
 from scheduler.cli.calls import AnswerFormat, Output, formatted
-from scheduler.cli.render.text import columns
+from scheduler.cli.render.text import table
 from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def _page(gpus: list[Gpu]) -> str:
     """A table, and below it the sources: the usual one of each GPU, then those that differ."""
     from placement.fabric.gpus import PRECISIONS
 
-    rows = [["gpu", "memory GB", "GB/s", "scale-up Gbit/s", "W", *PRECISIONS]]
-    sources = []
+    heads = ["gpu", "memory GB", "GB/s", "scale-up Gbit/s", "W", *PRECISIONS]
+    rows, sources = [], []
     for gpu in gpus:
         peaks, cited = dict(gpu.tflops), dict(gpu.sources)
         figures = (gpu.memory_gb, gpu.memory_gb_per_s, gpu.scale_up_gbps, gpu.watts)
@@ -71,5 +71,4 @@ def _page(gpus: list[Gpu]) -> str:
         usual = cited["tflops"]
         apart = [f"{key}: {text}" for key, text in cited.items() if text != usual]
         sources.append("; ".join([f"{gpu.name}: {usual}", *apart]))
-    table = columns(rows, frozenset(range(1, len(rows[0]))))
-    return "\n\n".join([table, "\n".join(sources)])
+    return "\n\n".join([table(heads, rows), "\n".join(sources)])

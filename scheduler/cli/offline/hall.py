@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import fields
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -95,7 +96,8 @@ def hall_command(
     if output is AnswerFormat.TABLE:
         text = _text(file.spec.name, question, choices)
     else:
-        text = formatted(_mapping(file.spec.name, network, hall_kw, choices), output)
+        body = {"job": file.spec.name, "fabric": network.name, "hall_kw": hall_kw}
+        text = formatted({**body, "choices": [*map(_mapping, choices)]}, output)
     sys.stdout.write(text + "\n")
 
 
@@ -145,52 +147,34 @@ def _usual_limits(fabric: Fabric) -> list[float]:
     return [most - WATTS_STEP * number for number in range(count + 1)]
 
 
-def _mapping(
-    name: str, fabric: Fabric, hall_kw: float | None, choices: Sequence[HallChoice]
-) -> dict[str, Any]:
-    return {
-        "job": name,
-        "fabric": fabric.name,
-        "hall_kw": hall_kw,
-        "choices": [
-            {
-                "rack_kw": choice.rack_kw,
-                "gpu_watts": choice.watts,
-                "gpus": {gpu.name: dict(gpu.tflops) for gpu in choice.gpus},
-                "host_kw": choice.host_kw,
-                "racks": choice.racks,
-                "hosts": choice.hosts,
-                "kw": choice.kw,
-                "held_back_by": choice.held_back_by or None,
-                "gangs": choice.gangs,
-                "step_seconds": choice.step_s,
-                "tokens_per_second": choice.tokens_per_s,
-                "uplink_ratio": choice.uplink_ratio,
-                "uplink_gbps": choice.uplink_gbps,
-                "reason": choice.reason or None,
-            }
-            for choice in choices
-        ],
+def _mapping(choice: HallChoice) -> dict[str, Any]:
+    renamed = {
+        "watts": "gpu_watts",
+        "step_s": "step_seconds",
+        "tokens_per_s": "tokens_per_second",
     }
+    body = {renamed.get(f.name, f.name): getattr(choice, f.name) for f in fields(choice)}
+    said = {key: body[key] or None for key in ("held_back_by", "reason")}
+    return {**body, **said, "gpus": {gpu.name: dict(gpu.tflops) for gpu in choice.gpus}}
 
 
 def _text(name: str, question: HallQuestion, choices: Sequence[HallChoice]) -> str:
     from scheduler.cli.offline.hall_plan import MOST_RATIO
-    from scheduler.cli.render.text import columns, gbps_text, seconds_text
+    from scheduler.cli.render.text import gbps_text, seconds_text, table
 
     fabric = question.fabric
     tier = fabric.tiers[-1].name if fabric.tiers else "rack"
     uplink = f"{fabric.tiers[0].name} uplinks that suffice" if fabric.tiers else ""
     is_rack = any(choice.rack_kw for choice in choices)
     head = [*([f"{tier} kW"] if is_rack else []), "GPU W", "host kW", f"{tier}s", "hosts", "kW"]
-    rows = [[*head, "held back by", "step", "gangs", "tokens/s", "", uplink]]
+    rows = []
     first = next((each.tokens_per_s for each in choices if each.tokens_per_s), None)
     for choice in choices:
         rack = [f"{choice.rack_kw:g}"] if choice.rack_kw else []
         drawn = [f"{choice.watts:g}", f"{choice.host_kw:.4g}", f"{choice.racks:,}"]
         row = [*rack, *drawn, f"{choice.hosts:,}", f"{choice.kw:,.0f}", choice.held_back_by or "-"]
         if choice.step_s is None or choice.tokens_per_s is None or first is None:
-            rows.append([*row, "-", "-", "-", "", choice.reason])
+            rows.append([*row, "", "", "", "", choice.reason])
             continue
         change = f"{100 * (choice.tokens_per_s / first - 1):+.1f} %"
         speed = [seconds_text(choice.step_s), f"{choice.gangs:.3g}", f"{choice.tokens_per_s:,.0f}"]
@@ -199,9 +183,8 @@ def _text(name: str, question: HallQuestion, choices: Sequence[HallChoice]) -> s
             narrower = " or less" if choice.uplink_ratio == MOST_RATIO else ""
             needs = f"{choice.uplink_ratio:g}:1, {gbps_text(choice.uplink_gbps)}{narrower}"
         rows.append([*row, *speed, change if choice.tokens_per_s != first else "", needs])
-    shift = int(is_rack)
-    right = {*range(shift + 5), *range(shift + 6, shift + 10)}
-    parts = [_head_text(name, question), columns(rows, right=right)]
+    shown = table([*head, "held back by", "step", "gangs", "tokens/s", "", uplink], rows)
+    parts = [_head_text(name, question), shown]
     return "\n\n".join([*parts, _speed_text(fabric, choices), _verdict_text(choices)])
 
 

@@ -63,10 +63,8 @@ def run_sweep(
         raise InputError(Problem("--gpus" if gpus else "parallelism", message))
     with job.naming_lines(), _progress() as (start, advance):
         result = sweep(fabric, free, request, ranks, top, start, advance)
-    if output is AnswerFormat.TABLE:
-        text = _text(job.spec.name, fabric, ranks, result)
-    else:
-        text = formatted(_mapping(job.spec.name, fabric, ranks, result), output)
+    body = _mapping(job.spec.name, fabric, ranks, result)
+    text = _text(body) if output is AnswerFormat.TABLE else formatted(body, output)
     sys.stdout.write(text + "\n")
     if result.best:
         return 0
@@ -99,61 +97,47 @@ def _progress() -> Iterator[tuple[Callable[[int], None], Callable[[], None]]]:
         )
 
 
-def _text(name: str, fabric: Fabric, gpus: int, result: Sweep) -> str:
-    from scheduler.cli.render.text import columns, percent_text, seconds_text
+def _text(body: dict[str, Any]) -> str:
+    from scheduler.cli.render.text import percent_text, seconds_text, table
 
     head = (
-        f"{name} on {gpus:,} GPUs of {fabric.name}: {result.fitting:,} choices of"
-        f" {result.layouts:,} layouts fit {result.gpu_gb:g} GiB; {result.placed} were placed"
+        f"{body['job']} on {body['gpus']:,} GPUs of {body['fabric']['name']}: {body['fitting']:,}"
+        f" choices of {body['layouts']:,} layouts fit {body['gpu_gib']:g} GiB; {body['placed']}"
+        " were placed"
     )
-    if not result.best:
-        reason = getattr(result.refused, "reason", "no choice fits the memory of a GPU")
-        return f"{head}\n\n{reason}"
-    best_s = result.best[0].step.seconds
-    titles = ["", "tp", "cp", "pp", "chunks", "ep", "dp", "micro", "recompute"]
-    rows = [[*titles, "memory", "step", "", "8 of 10 such runs", "MFU"]]
-    shown = [*result.best]
-    if result.own and all(choice.request != result.own.request for choice in result.best):
-        shown.append(result.own)
-    for choice in shown:
-        p, batch = choice.request.parallelism, choice.request.batch
-        assert batch is not None
-        is_own = result.own is not None and choice.request.parallelism == (
-            result.own.request.parallelism
-        )
-        mark = "as given" if choice is result.own else f"{choice.rank}{' *' if is_own else ''}"
-        sizes = (p.tp, p.cp, p.pp, batch.virtual_stages, p.ep, p.dp, batch.micro_sequences)
-        slower = choice.step.seconds / best_s - 1
+    shown, own = body["choices"], body["as_given"]
+    if not shown:
+        return f"{head}\n\n{body['reason'] or 'no choice fits the memory of a GPU'}"
+    given = own and own["parallelism"]
+    marks = [f"{each['rank']}{' *' if each['parallelism'] == given else ''}" for each in shown]
+    if own and own not in shown:
+        shown, marks = [*shown, own], [*marks, "as given"]
+    rows = []
+    for mark, each in zip(marks, shown, strict=True):
+        sizes = each["parallelism"]
+        slower = each["step_seconds"] / shown[0]["step_seconds"] - 1
         rows.append(
             [
                 mark,
-                *map(str, sizes),
-                choice.request.training.recompute.value,
-                f"{choice.memory.total / 2**30:.1f} GiB",
-                seconds_text(choice.step.seconds),
+                *(str(sizes[axis]) for axis in ("tp", "cp", "pp")),
+                str(each["virtual_stages"]),
+                *(str(sizes[axis]) for axis in ("ep", "dp")),
+                str(each["micro_sequences"]),
+                each["recompute"],
+                f"{each['memory_gib']:.1f} GiB",
+                seconds_text(each["step_seconds"]),
                 f"{100 * slower:+.1f} %" if slower else "",
-                _interval_text(choice),
-                percent_text(choice.step.mfu) if choice.step.mfu is not None else "",
+                " to ".join(map(seconds_text, each["interval_seconds"] or ())),
+                percent_text(each["mfu"]) if each["mfu"] is not None else "",
             ]
         )
-    notes = []
-    if not result.is_proved:
-        notes.append("note: a choice that was not placed may be among the best")
-    if result.own and not _fits(result, result.own):
-        notes.append(f"note: as given it does not fit {result.gpu_gb:g} GiB")
-    return "\n\n".join([head, columns(rows, right={*range(1, 8), 9, 10, 11, 13}), *notes])
-
-
-def _interval_text(choice: PlacedChoice) -> str:
-    from scheduler.cli.render.text import seconds_text
-
-    return " to ".join(map(seconds_text, choice.step.likely_s or ()))
-
-
-def _fits(result: Sweep, choice: PlacedChoice) -> bool:
-    from placement.workload.memory import fits
-
-    return fits(choice.memory, result.gpu_gb)
+    titles = ["", "tp", "cp", "pp", "chunks", "ep", "dp", "micro", "recompute"]
+    parts = [head, table([*titles, "memory", "step", "", "8 of 10 such runs", "MFU"], rows)]
+    if not body["proved"]:
+        parts.append("note: a choice that was not placed may be among the best")
+    if own and not own["fits"]:
+        parts.append(f"note: as given it does not fit {body['gpu_gib']:g} GiB")
+    return "\n\n".join(parts)
 
 
 def _mapping(name: str, fabric: Fabric, gpus: int, result: Sweep) -> dict[str, Any]:
@@ -175,6 +159,8 @@ def _mapping(name: str, fabric: Fabric, gpus: int, result: Sweep) -> dict[str, A
 
 def _choice(result: Sweep, choice: PlacedChoice) -> dict[str, Any]:
     """`rank` of the job as given: among those that were placed."""
+    from placement.workload.memory import fits
+
     p, batch = choice.request.parallelism, choice.request.batch
     assert batch is not None
     return {
@@ -187,7 +173,7 @@ def _choice(result: Sweep, choice: PlacedChoice) -> dict[str, Any]:
         "interval_seconds": list(choice.step.likely_s) if choice.step.likely_s else None,
         "mfu": choice.step.mfu,
         "memory_gib": round(choice.memory.total / 2**30, 3),
-        "fits": _fits(result, choice),
+        "fits": fits(choice.memory, result.gpu_gb),
     }
 
 
@@ -205,58 +191,48 @@ def run_collectives(
     with job.naming_lines():
         choices, refused = compare_collectives(fabric, free, request)
     reason = getattr(refused, "reason", "")
+    body = _collectives_mapping(job.spec.name, fabric, request, choices)
     if output is not AnswerFormat.TABLE:
-        said = _collectives_mapping(job.spec.name, fabric, request, choices)
-        text = formatted(said | {"reason": reason} if reason else said, output)
-    elif refused is not None:
-        text = reason
+        text = formatted(body | {"reason": reason} if reason else body, output)
     else:
-        text = _collectives_text(job.spec.name, fabric, request, choices)
+        text = reason or _collectives_text(body, fabric)
     sys.stdout.write(text + "\n")
     return EXIT_CODES[outcome_of(refused)] if refused is not None else 0
 
 
-def _is_given(request: Request, each: PlacedCollective) -> bool:
-    from placement.workload.request import Collective
+def _collectives_text(body: dict[str, Any], fabric: Fabric) -> str:
+    from scheduler.cli.render.text import bytes_text, seconds_text, table
 
-    return dict(request.collectives).get(each.axis, Collective.RING) is each.used
-
-
-def _slower(choices: list[PlacedCollective], each: PlacedCollective) -> float:
-    """Return how much longer the step is than the shortest of the same axis, as a share."""
-    shortest = next(other for other in choices if other.axis == each.axis)
-    return each.step.seconds / shortest.step.seconds - 1 if shortest.step.seconds else 0.0
-
-
-def _collectives_text(
-    name: str, fabric: Fabric, request: Request, choices: list[PlacedCollective]
-) -> str:
-    from scheduler.cli.render.text import bytes_text, columns, seconds_text
-
+    choices = body["collectives"]
     if not choices:
-        return f"{name} has no axis over several hosts whose collective can be chosen"
+        return f"{body['job']} has no axis over several hosts whose collective can be chosen"
+    axes = [each["axis"] for each in choices]
+    rows = [
+        [
+            each["axis"] if axes.index(each["axis"]) == number else "",
+            each["collective"],
+            seconds_text(each["step_seconds"]),
+            f"{100 * each['slower_share']:+.1f} %" if each["slower_share"] else "",
+            bytes_text(each["cut_bytes"]) if fabric.tiers else "",
+            "as given" if each["as_given"] else "",
+        ]
+        for number, each in enumerate(choices)
+    ]
     crosses = f"crosses {fabric.tiers[0].name}" if fabric.tiers else ""
-    rows = [["axis", "collective", "step", "", crosses, ""]]
-    for each in choices:
-        slower = _slower(choices, each)
-        is_first = all(row[0] != each.axis for row in rows)
-        rows.append(
-            [
-                each.axis if is_first else "",
-                each.used.value,
-                seconds_text(each.step.seconds),
-                f"{100 * slower:+.1f} %" if slower else "",
-                bytes_text(each.cut_bytes) if fabric.tiers else "",
-                "as given" if _is_given(request, each) else "",
-            ]
-        )
-    head = f"{name} on {fabric.name}, placed once for each collective"
-    return f"{head}\n\n{columns(rows, right={2, 3, 4})}"
+    head = f"{body['job']} on {fabric.name}, placed once for each collective"
+    return f"{head}\n\n{table(['axis', 'collective', 'step', '', crosses, ''], rows)}"
 
 
 def _collectives_mapping(
     name: str, fabric: Fabric, request: Request, choices: list[PlacedCollective]
 ) -> dict[str, Any]:
+    """`slower_share`: how much longer the step is than the shortest of the same axis."""
+    from placement.workload.request import Collective
+
+    given = dict(request.collectives)
+    shortest: dict[str, float] = {}
+    for each in choices:
+        shortest.setdefault(each.axis, each.step.seconds)
     return {
         "job": name,
         "fabric": {"name": fabric.name, "digest": fabric.digest},
@@ -265,9 +241,9 @@ def _collectives_mapping(
                 "axis": each.axis,
                 "collective": each.used.value,
                 "step_seconds": each.step.seconds,
-                "slower_share": _slower(choices, each),
+                "slower_share": each.step.seconds / (shortest[each.axis] or 1) - 1,
                 "cut_bytes": each.cut_bytes,
-                "as_given": _is_given(request, each),
+                "as_given": given.get(each.axis, Collective.RING) is each.used,
             }
             for each in choices
         ],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from scheduler.files.errors import one_line
 
@@ -15,6 +16,7 @@ _LONG = (
     (1e-3, "ms", 0.9995e-3),
 )
 NEGLIGIBLE = 1e-4  # of a step: as good as its bound
+_NUMBER = re.compile(r"[-+<> ]*\d")
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -33,6 +35,14 @@ def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = fr
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write rows in columns below their heads; columns of numbers, also with a unit, are flush
+    right."""
+    rows = [*rows]
+    right = {i for i in range(len(heads)) if all(_NUMBER.match(row[i] or "0") for row in rows)}
+    return columns([heads, *rows], right)
 
 
 def bytes_text(count: float) -> str:

@@ -81,9 +81,8 @@ def test_estimate_says_as_place_does_what_renewals_take_of_links_and_steps() -> 
 
 def test_estimates_of_jobs_whose_renewals_delay_nothing_say_so_or_nothing() -> None:
     assert _renewal_lines(invoke("estimate", "job.yaml", *ROCE).output) == []
-    Path("job.yaml").write_text(JOB + "checkpoint: {peers: 1}\n")
-    hidden = (f"--hidden={axis}=1" for axis in ("tp", "pp", "dp"))
-    [line] = _renewal_lines(invoke("estimate", "job.yaml", *ROCE, *hidden).output)
+    Path("job.yaml").write_text(JOB + "checkpoint: {peers: 1}\ntraffic: {pp: 0, dp: 0}\n")
+    [line] = _renewal_lines(invoke("estimate", "job.yaml", *ROCE).output)
     assert line.endswith("hidden behind compute: no step waits for it")
     Path("bare.yaml").write_text(BARE + "checkpoint: {peers: 1}\n")
     assert "checkpoint" not in answer("estimate", "bare.yaml", *ROCE)["estimates"][0]

@@ -66,10 +66,6 @@ def test_compute_follows_from_the_flops_and_the_rate_that_is_given() -> None:
     assert answer["assumptions"]["achieved_tflops"] == 600
     assert step["compute_seconds"] == pytest.approx(step["model_flops"] / (ranks * 600e12))
     assert step["mfu"] == pytest.approx(step["model_flops"] / (ranks * 1e15 * step["step_seconds"]))
-    answer = estimate("--peak-tflops", "312", "--efficiency", "0.5")
-    step = placements(answer)["muster"]
-    assert answer["assumptions"]["efficiency"] == 0.5
-    assert step["compute_seconds"] == pytest.approx(step["model_flops"] / (ranks * 156e12))
     assert step["likely_seconds"] is None
 
 
@@ -85,16 +81,12 @@ def test_layers_are_shares_of_the_step() -> None:
             assert layer["share"] == pytest.approx(layer["seconds"] / step["step_seconds"])
 
 
-def test_random_placements_differ_by_network_and_seed_and_no_others_do() -> None:
+def test_random_placements_differ_by_network_and_no_others_do() -> None:
     narrow, wide = (placements(estimate(fabrics=("narrow", "wide")), i) for i in (0, 1))
     in_order = narrow["muster"]["step_seconds"] / wide["muster"]["step_seconds"]
     at_random = narrow["at_random"]["step_seconds"] / wide["at_random"]["step_seconds"]
     assert in_order < 1.06
     assert at_random > 1.1
-    other = placements(estimate("--seed", "2"))
-    assert narrow["at_random"] != other["at_random"]
-    for way in ("muster", "by_name"):
-        assert narrow[way] == other[way]
 
 
 def test_busy_hosts_are_kept_out_of_every_way_to_place() -> None:
@@ -112,7 +104,8 @@ def test_a_job_without_a_model() -> None:
     assert step["compute_seconds"] is None
     assert step["mfu"] is None
     assert step["step_seconds"] == pytest.approx(step["exposed_seconds"])
-    timed = placements(estimate("--compute-seconds", "2", job="bare.yaml"))["muster"]
+    Path("timed.yaml").write_text(BARE + "compute_time_s: 2\n")
+    timed = placements(estimate(job="timed.yaml"))["muster"]
     assert timed["compute_seconds"] == 2
     assert timed["step_seconds"] > 2
     text = invoke("estimate", "bare.yaml", "--fabric", "narrow.yaml").stdout
@@ -128,7 +121,7 @@ def test_the_table() -> None:
     assert [line.split()[0] for line in lines if "  muster  " in line] == ["narrow", "wide"]
     assert sum("at random" in line for line in lines) == 2
     assert "on narrow, as muster places it:" in lines
-    assert any("recommended" in line for line in lines)
+    assert any(line.startswith("dp: ") and "which the cut assumes" in line for line in lines)
     assert "idles" in text  # a long bubble is worth a word
     Path("many.yaml").write_text(JOB.replace("global_sequences: 64", "global_sequences: 800"))
     assert "idles" not in invoke("estimate", "many.yaml", *fabrics).stdout
@@ -181,16 +174,8 @@ def test_a_gang_that_never_talks_or_does_not_fit_has_no_estimate() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("job.yaml --hidden xp=0.5", "--hidden: must be AXIS=SHARE"),
-        ("job.yaml --hidden tp", "--hidden: must be AXIS=SHARE"),
-        ("job.yaml --efficiency 1.5", "--efficiency: must be at most 1"),
         ("job.yaml --achieved-tflops 5000", "must be at most the peak of one H100, 989.4"),
         ("job.yaml --peak-tflops nan", "--peak-tflops: must be a positive number"),
-        ("job.yaml --compute-seconds inf", "--compute-seconds: must be a positive number"),
-        (
-            "job.yaml --achieved-tflops 400 --efficiency 0.5",
-            "--achieved-tflops: conflicts with --efficiency",
-        ),
         (
             "job.yaml --achieved-tflops 400 --peak-tflops 300",
             "must be at most the peak of one GPU, 300 (as given), is 400",
@@ -202,13 +187,12 @@ def test_a_gang_that_never_talks_or_does_not_fit_has_no_estimate() -> None:
         ("job.yaml --failed z0-ctsw00", "--failed: needs --routing"),
         ("job.yaml --routing ecmp --failed nothing", "--failed: narrow has no"),
         ("job.yaml --gpus 64", "--gpus: needs --sweep"),
-        ("job.yaml --sweep --routing ecmp", "--routing: is of one layout"),
+        ("job.yaml --sweep --routing ecmp", "--routing: is not for --sweep"),
         ("job.yaml --sweep --gpus 12", "--gpus: 12 do not fill whole hosts of 8"),
         ("job.yaml --sweep --gpus 80000", "--gpus: 80,000 are more than the"),
         ("job.yaml --sweep --fabric ib-24k", "--sweep: takes one --fabric"),
         ("bare.yaml --sweep", "model: is needed to compare parallelism"),
         ("job.yaml --simulate --routing ecmp", "--simulate: conflicts with --routing"),
-        ("job.yaml --simulate --hidden tp=0.5", "--simulate: conflicts with --hidden"),
         ("bare.yaml --simulate", "bare.yaml: batch: is needed to simulate a pipeline"),
     ],
 )
@@ -277,8 +261,8 @@ def test_collectives_are_ranked_by_the_step_of_ranks_placed_for_them() -> None:
         "ring", "hierarchical", "halving_doubling", "halving_doubling_far",
     }  # fmt: skip
     assert [each["collective"] for each in found if each["as_given"]] == ["ring"]
-    for option in ("--gpus", "--seed"):
-        assert f"{option}: is of one layout" in refusal(*options, option, "8")
+    for option in ("--gpus", "--top"):
+        assert f"{option}: is not for --collectives" in refusal(*options, option, "8")
     ring_attention = JOB.replace("pp: 4, dp: 8", "cp: 2, pp: 4, dp: 4")
     Path("cp.yaml").write_text(f"{ring_attention}training: {{context_parallel: ring}}\n")
     found = asked("estimate", "cp.yaml", *options[2:])["collectives"]

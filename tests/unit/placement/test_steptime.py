@@ -110,8 +110,8 @@ def test_odd_widths_and_small_experts_are_slower_than_their_flops() -> None:
 
 def test_a_stated_rate_has_no_interval_and_a_stated_peak_scales_matrices() -> None:
     hosts = range(2_048)
-    for stated in (Assumptions(compute_s=5.0), Assumptions(efficiency=0.5), Assumptions(600.0)):
-        assert step_time(ROCE, job(), hosts, stated).interval is None
+    assert step_time(ROCE, replace(job(), compute_s=5.0), hosts).interval is None
+    assert step_time(ROCE, job(), hosts, Assumptions(600.0)).interval is None
     # A peak of one's own scales matrices.
     twice = compute_by_part(job(), H100, Assumptions(peak_tflops=2 * 989.4))
     assert twice["GEMMs"] == pytest.approx(compute_by_part(job(), H100)["GEMMs"] / 2)
@@ -204,7 +204,7 @@ def seconds(step: StepTime) -> dict[str, float]:
 def test_compute_is_flops_over_rate() -> None:
     step = llama3_step(llama3(2), achieved_tflops=500.0)
     assert step.compute_s == training_flops(llama3(2)) / (16_384 * 500e12)
-    assert llama3_step(llama3(2), compute_s=3.0).compute_s == 3.0  # measured
+    assert llama3_step(replace(llama3(2), compute_s=3.0)).compute_s == 3.0  # measured
 
 
 @pytest.mark.parametrize(("chunks", "row", "bubble"), [(8, 2, 0.117), (8, 1, 0.059), (1, 2, 0.938)])
@@ -240,21 +240,14 @@ def test_state_hides_behind_the_compute_in_which_no_rank_needs_it(
     wanted: Request, window: float
 ) -> None:
     """But for a share that never hides."""
-    step, share = llama3_step(wanted, compute_s=0.1), fitted_constants().exposed["dp"]
+    step, share = llama3_step(replace(wanted, compute_s=0.1)), fitted_constants().exposed["dp"]
     late_s = max(0.0, (1 - share) * seconds(step)["dp"] - 0.1 * window)
     assert exposed(step)["dp"] == pytest.approx(share * seconds(step)["dp"] + late_s)
     assert late_s
 
 
-def test_a_share_given_by_hand_replaces_the_rule() -> None:
-    step = llama3_step(llama3(2), hidden=(("tp", 0.75), ("dp", 0.0)))
-    assert exposed(step)["tp"] == pytest.approx(seconds(step)["tp"] / 4)
-    assert exposed(step)["dp"] == seconds(step)["dp"]
-
-
 def test_no_step_is_shorter_than_its_busiest_link_which_axes_share() -> None:
-    hidden = tuple((axis, 1.0) for axis in ("tp", "pp", "dp"))
-    step = llama3_step(llama3(2), compute_s=1e-3, hidden=hidden)
+    step = llama3_step(replace(llama3(2), compute_s=1e-3, traffic=(("pp", 0), ("dp", 0))))
     assert step.seconds == step.busiest_link_s == pytest.approx(0.658, rel=1e-3)
     assert step.busiest_link == "scale-up"
     # Axes share a link.

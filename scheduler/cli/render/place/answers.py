@@ -9,8 +9,7 @@ import numpy as np
 
 from placement import FreeTier, Hint, RunnerUp, count_free_domains, runners_up
 from placement.fabric.constraints import fullest, labelled
-from placement.fabric.hostset import HostSet, has, to_mask
-from placement.fabric.tree import Fabric
+from placement.fabric.hostset import has, to_mask
 from placement.objective.cut import cut, egress
 from placement.objective.step_time import Assumptions
 from placement.workload.request import (
@@ -19,8 +18,6 @@ from placement.workload.request import (
     Insufficient,
     Objective,
     Placement,
-    Request,
-    StepBound,
     TierCut,
     Undecided,
 )
@@ -30,12 +27,12 @@ from scheduler.cli.render.place.question import Question
 from scheduler.cli.render.restart import shortages_text
 from scheduler.cli.render.text import (
     bytes_text,
-    columns,
     counted,
     gap_text,
     gpus_text,
     seconds_text,
     step_text,
+    table,
 )
 from scheduler.observe.proof import objective_gap
 
@@ -88,8 +85,21 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
         "objective": objective.value,
         "gap": objective_gap(objective, answer.cuts, answer.lower_bound, answer.step),
         "cut": {cut.tier: _cut(answer, i, cut) for i, cut in enumerate(answer.cuts)},
-        "step": _step(answer.step) if answer.step else None,
-        "traffic": _traffic(question.request),
+        "step": answer.step
+        and {
+            "seconds": answer.step.seconds,
+            "lower_bound_seconds": answer.step.least_seconds,
+            "gap": answer.step.gap,
+        },
+        "traffic": {
+            axis.axis: {
+                "size": axis.size,
+                "stride": axis.stride,
+                "pattern": axis.pattern.value,
+                "edge_bytes_per_step": axis.edge_bytes,
+            }
+            for axis in axis_traffic(question.request)
+        },
         "gpus_per_host": question.fabric.gpus_per_host,
         "notes": list(answer.notes),
         "alternatives": [
@@ -102,8 +112,11 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
         ],
         "domains": domains(question, answer),
         "estimate": steps.to_mapping(estimated) if estimated else None,
-        "left_free": free_domains_mapping(question.fabric, question.free, answer),
-        **near_mapping(question.fabric, question.request, question.free, question.near, answer),
+        "left_free": {
+            tier.tier: {"whole": tier.whole, "largest_hosts": tier.largest}
+            for tier in _free_domains(question, answer)
+        },
+        **_near_mapping(question, answer),
         **memory_use.copies_mapping(question, answer),
         "spare_shortages": [asdict(shortage) for shortage in question.shortages],
         "spares": list(question.fabric.names(answer.spares)),
@@ -113,10 +126,8 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
 
 
 def _runners_up(question: Question, answer: Placement) -> tuple[RunnerUp, ...]:
-    where, free = (
-        question.request.where,
-        labelled(question.fabric, question.request.where, question.free),
-    )
+    where = question.request.where
+    free = labelled(question.fabric, where, question.free)
     if where.roles:  # these layouts know nothing of roles
         return ()
     if where.max_zones:
@@ -140,14 +151,6 @@ def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
     }
 
 
-def _step(step: StepBound) -> dict[str, Any]:
-    return {
-        "seconds": step.seconds,
-        "lower_bound_seconds": step.least_seconds,
-        "gap": step.gap,
-    }
-
-
 def _bound(answer: Placement, depth: int) -> int | None:
     """Return a lower bound of the cut at `depth`: of the outermost tier, or of the first that is
     cut where the tiers outside are not; else None."""
@@ -160,18 +163,6 @@ def _bound(answer: Placement, depth: int) -> int | None:
 
 def _gap(cut: TierCut, bound: int) -> float:
     return (cut.bytes_per_step - bound) / cut.bytes_per_step if cut.bytes_per_step else 0.0
-
-
-def _traffic(request: Request) -> dict[str, Any]:
-    return {
-        axis.axis: {
-            "size": axis.size,
-            "stride": axis.stride,
-            "pattern": axis.pattern.value,
-            "edge_bytes_per_step": axis.edge_bytes,
-        }
-        for axis in axis_traffic(request)
-    }
 
 
 def domains(question: Question, answer: Placement) -> list[dict[str, Any]]:
@@ -220,20 +211,24 @@ def _placed_text(question: Question, answer: Placement, seconds: dict[str, float
         host = question.fabric.hosts[answer.hosts[0]]
         head += f"\n{gpus_text(answer.gpus)} of {host}, whose others are left to others"
     time = f"{seconds_text(seconds['solve'])} to place, {seconds_text(seconds['total'])} in all"
-    left = free_domains_text(question.fabric, question.free, answer)
-    moved = near_text(question.fabric, question.request, question.free, question.near, answer)
-    notes = [moved, left, *(f"note: {note}" for note in answer.notes)]
+    notes = [_near_text(question, answer), _free_domains_text(question, answer)]
+    notes += [f"note: {note}" for note in answer.notes]
     step = answer.step
     pace = f"a step: {step_text(step.seconds, step.least_seconds)}" if step else ""
-    parts = [head, _headline(answer, pace, question.request.objective)]
-    parts += [
+    headline = _headline(answer, pace, question.request.objective)
+    parts = [
+        head,
+        headline,
         _domains_text(question, answer),
         shortages_text(question.shortages),
         _cuts_text(answer),
+        _alternatives_text(question, answer),
+        pace if pace != headline else "",
+        _step_text(question, answer),
+        memory_use.copies_text(question, answer),
+        *notes,
+        time,
     ]
-    parts += [_alternatives_text(question, answer)]
-    parts += [pace if pace not in parts else "", _step_text(question, answer)]
-    parts += [memory_use.copies_text(question, answer), *notes, time]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -254,37 +249,35 @@ def _step_text(question: Question, answer: Placement) -> str:
     if question.cpu_ranks:
         return "a step: its ranks run on CPUs, of which no step is modelled"
     estimated = steps.estimate(question, answer, Assumptions())
-    return step_tables.section_text(estimated, Assumptions()) if estimated else ""
+    return step_tables.section_text(estimated) if estimated else ""
 
 
 def _domains_text(question: Question, answer: Placement) -> str:
-    used = domains(question, answer)
-    if not used:
+    if not (used := domains(question, answer)):
         return ""
-    rows = [[question.fabric.tiers[0].name, "hosts", "spares", "leaves per step", "uplink time"]]
-    for domain in used:
-        rows.append(
-            [
-                domain["name"],
-                f"{domain['hosts']:,}",
-                f"{domain['spares']:,}",
-                bytes_text(domain["egress_bytes_per_step"]),
-                seconds_text(domain["uplink_seconds"]),
-            ]
-        )
-    return columns(rows, right={1, 2, 3, 4})
+    heads = [question.fabric.tiers[0].name, "hosts", "spares", "leaves per step", "uplink time"]
+    rows = [
+        [
+            domain["name"],
+            f"{domain['hosts']:,}",
+            f"{domain['spares']:,}",
+            bytes_text(domain["egress_bytes_per_step"]),
+            seconds_text(domain["uplink_seconds"]),
+        ]
+        for domain in used
+    ]
+    return table(heads, rows)
 
 
 def _cuts_text(answer: Placement) -> str:
-    if not answer.cuts:
-        return ""
-    rows = [["crosses", "per step", "lower bound, all layouts", "", "by axis"]]
+    rows = []
     for depth, crossing in enumerate(answer.cuts):
-        axes = _by_axis(crossing)
         bound = _bound(answer, depth)
         proved = ["", ""] if bound is None else [bytes_text(bound), gap_text(_gap(crossing, bound))]
-        rows.append([crossing.tier, bytes_text(crossing.bytes_per_step), *proved, axes])
-    return columns(rows, right={1, 2})
+        sent = bytes_text(crossing.bytes_per_step)
+        rows.append([crossing.tier, sent, *proved, _by_axis(crossing)])
+    heads = ["crosses", "per step", "lower bound, all layouts", "", "by axis"]
+    return table(heads, rows) if rows else ""
 
 
 def _by_axis(cut: TierCut) -> str:
@@ -293,86 +286,70 @@ def _by_axis(cut: TierCut) -> str:
 
 def _alternatives_text(question: Question, answer: Placement) -> str:
     """Show what other layouts would have cut over the outermost tier."""
-    others = _runners_up(question, answer)
-    if not others:
-        return ""
-    rows = [["instead", "per step", "", "by axis"]]
-    for other in others:
-        cut = other.cut
-        ratio = f"{cut.bytes_per_step / answer.cut:.2f} x"
-        rows.append([other.name, bytes_text(cut.bytes_per_step), ratio, _by_axis(cut)])
-    return columns(rows, right={1, 2})
+    rows = [
+        [
+            other.name,
+            bytes_text(other.cut.bytes_per_step),
+            f"{other.cut.bytes_per_step / answer.cut:.2f} x",
+            _by_axis(other.cut),
+        ]
+        for other in _runners_up(question, answer)
+    ]
+    return table(["instead", "per step", "", "by axis"], rows) if rows else ""
 
 
 def _insufficient_text(question: Question, answer: Insufficient) -> str:
     head = f"insufficient: {question.name}: {answer.reason}"
     if not answer.free_by_domain or not question.fabric.tiers:
         return head
-    rows = [[question.fabric.tiers[0].name, "free"]]
-    rows += [[name, f"{free:,}"] for name, free in answer.free_by_domain]
-    return f"{head}\n\n{columns(rows, right={1})}"
+    rows = [[name, f"{free:,}"] for name, free in answer.free_by_domain]
+    return f"{head}\n\n{table([question.fabric.tiers[0].name, 'free'], rows)}"
 
 
-def free_domains_by_tier(fabric: Fabric, free: HostSet, answer: Placement) -> tuple[FreeTier, ...]:
-    hosts = np.flatnonzero(to_mask(free, fabric.host_count)).astype(np.int64)
-    return count_free_domains(fabric, hosts, answer.hosts + answer.spares)
+def _free_domains(question: Question, answer: Placement) -> tuple[FreeTier, ...]:
+    hosts = np.flatnonzero(to_mask(question.free, question.fabric.host_count)).astype(np.int64)
+    return count_free_domains(question.fabric, hosts, answer.hosts + answer.spares)
 
 
-def free_domains_mapping(fabric: Fabric, free: HostSet, answer: Placement) -> dict[str, Any]:
-    return {
-        tier.tier: {"whole": tier.whole, "largest_hosts": tier.largest}
-        for tier in free_domains_by_tier(fabric, free, answer)
-    }
-
-
-def free_domains_text(fabric: Fabric, free: HostSet, answer: Placement) -> str:
+def _free_domains_text(question: Question, answer: Placement) -> str:
     """Write one line about the free hosts of domains; "" on a fabric without tiers."""
-    tiers = free_domains_by_tier(fabric, free, answer)
-    if not tiers:
+    if not (tiers := _free_domains(question, answer)):
         return ""
     whole = ", ".join(counted(tier.whole, f"whole {tier.tier}") for tier in tiers)
     largest = counted(tiers[0].largest, "host")
     return f"left free: {whole}; at most {largest} in one {tiers[0].tier}"
 
 
-def old_cut(fabric: Fabric, request: Request, free: HostSet, hint: Hint) -> int | None:
+def _old_cut(question: Question, hint: Hint) -> int | None:
     """Return the bytes that the old placement would cut; None when not all of its hosts are
     free."""
-    if not all(host >= 0 and has(free, host) for host in hint.hosts):
+    if _count_unavailable(question, hint):
         return None
-    cuts = cut(fabric, request, hint.hosts)
+    cuts = cut(question.fabric, question.request, hint.hosts)
     return cuts[0].bytes_per_step if cuts else 0
 
 
-def near_mapping(
-    fabric: Fabric, request: Request, free: HostSet, hint: Hint | None, answer: Placement
-) -> dict[str, Any]:
+def _count_unavailable(question: Question, hint: Hint) -> int:
+    return sum(host < 0 or not has(question.free, host) for host in hint.hosts)
+
+
+def _near_mapping(question: Question, answer: Placement) -> dict[str, Any]:
     """Return what moves from the old placement; empty where there was none."""
-    if hint is None or answer.moved is None:
+    if (hint := question.near) is None or answer.moved is None:
         return {}
-    return {
-        "moved": answer.moved,
-        "near": {
-            "slack": hint.slack,
-            "lost_hosts": _count_unavailable(free, hint),
-            "bytes_per_step": old_cut(fabric, request, free, hint),
-        },
+    near = {
+        "slack": hint.slack,
+        "lost_hosts": _count_unavailable(question, hint),
+        "bytes_per_step": _old_cut(question, hint),
     }
+    return {"moved": answer.moved, "near": near}
 
 
-def near_text(
-    fabric: Fabric, request: Request, free: HostSet, hint: Hint | None, answer: Placement
-) -> str:
+def _near_text(question: Question, answer: Placement) -> str:
     """Write one line on what moves, and what the old placement would cut if its hosts were free."""
-    if hint is None or answer.moved is None:
+    if (hint := question.near) is None or answer.moved is None:
         return ""
     moved = f"moved {answer.moved:,} of {counted(len(answer.hosts), 'block')}"
-    before = old_cut(fabric, request, free, hint)
-    if before is None:
-        lost = _count_unavailable(free, hint)
+    if lost := _count_unavailable(question, hint):
         return f"{moved}; {counted(lost, 'old host')} {'is' if lost == 1 else 'are'} not free"
-    return f"{moved}; in its old place it would cut {bytes_text(before)}"
-
-
-def _count_unavailable(free: HostSet, hint: Hint) -> int:
-    return sum(host < 0 or not has(free, host) for host in hint.hosts)
+    return f"{moved}; in its old place it would cut {bytes_text(_old_cut(question, hint) or 0)}"

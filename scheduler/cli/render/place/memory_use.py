@@ -105,25 +105,25 @@ def copies_mapping(question: Question, answer: Placement) -> dict[str, Any]:
 
 
 def copies_text(question: Question, answer: Placement) -> str:
-    if not (held := holders(question, answer)):
+    if not (body := copies_mapping(question, answer).get("checkpoint")):
         return ""
     lines = [f"copies: each host's state in the memory of {counted(question.peers, 'other host')}"]
-    if size := sizes_of(question.fabric, question.request):
-        kept = bytes_text(size.of_host * question.peers)
-        lines[0] += f", {kept} a host; a swap loads it in {seconds_text(size.from_peer_s)}"
-    if renewal := renewal_of(question, answer, held):
+    if body["bytes_per_host"] is not None:
+        kept, load_s = bytes_text(body["bytes_per_host"]), seconds_text(body["load_seconds"])
+        lines[0] += f", {kept} a host; a swap loads it in {load_s}"
+    if renewal := renewal_of(question, answer, holders(question, answer)):
         lines.append(renewal_text(renewal))
-    kept_by = [
-        f"{k} hosts {'' if share.is_exact else 'at least '}{100 * share.probability:.4g} %"
-        for k in SHOWN_FAILED
-        if k <= len(held) and (share := survival(held, k))
-    ]
-    if kept_by:
-        lines.append(f"nothing is lost when any fail together: {', '.join(kept_by)}")
-    for tier, used, fatal in fatal_domains(question.fabric, answer.hosts, held):
-        verb = "survive the loss of any" if not fatal else f"do not survive {fatal:,} of {used:,}"
-        lines.append(f"the copies {verb} {tier}" + ("s" if fatal else ""))
-    if near := close_copies(question.fabric, answer.hosts, held):
+    kept_by = ", ".join(
+        f"{each['failed']} hosts {'' if each['exact'] else 'at least '}"
+        f"{100 * each['probability']:.4g} %"
+        for each in body["survival"]
+    )
+    lines += [f"nothing is lost when any fail together: {kept_by}"] if kept_by else []
+    for each in body["domains"]:
+        tier, fatal = each["tier"], each["fatal"]
+        of = f"do not survive {fatal:,} of {each['used']:,} {tier}s"
+        lines.append(f"the copies {of if fatal else f'survive the loss of any {tier}'}")
+    if near := body["close"]:
         lines.append(f"note: {counted(len(near), 'host')} share a rack or feed with their copy")
     return "\n".join(lines)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from network.collectives.recommend import Advice, AlgorithmChoice
 from network.collectives.schedules import Algorithm
-from network.routing import Congestion
+from network.routing import Congestion, RoutedAxis
 from placement.objective.fitted_constants import fitted_constants
-from placement.objective.step_time import Assumptions, StepTime
+from placement.objective.step_time import StepTime
 from scheduler.cli.render.place.steps import MUSTER, Estimate
-from scheduler.cli.render.text import bytes_text, columns, percent_text, seconds_text
+from scheduler.cli.render.text import bytes_text, percent_text, seconds_text, table
 
 LONG_BUBBLE = 0.25  # of compute: worth a word
 
@@ -21,21 +21,14 @@ def ways_text(estimates: Sequence[Estimate]) -> str:
     is_known = estimates[0].placed.compute_s > 0
     head = ["fabric", "placed", "step" if is_known else "communication", "", "MFU", "bubble"]
     simulated = ["simulated"] if estimates[0].simulated else []
-    rows = [[*head, *axes, "busiest link", "", *simulated]]
+    rows = []
     for estimate in estimates:
-        played = [[seconds_text(seconds)] for seconds in estimate.simulated]
-        for way, step in estimate.steps:
+        played = estimate.simulated or (None,) * len(estimate.steps)
+        for (way, step), simulated_s in zip(estimate.steps, played, strict=True):
             fabric = estimate.question.fabric.name if way == MUSTER else ""
-            rows.append(
-                [
-                    fabric,
-                    way,
-                    *_layout_cells(step, estimate.placed),
-                    *(played.pop(0) if played else []),
-                ]
-            )
-    right = {2, 3, 4, 5, *range(6, 6 + len(axes)), 7 + len(axes), 8 + len(axes)}
-    return columns(rows, right=right)
+            row = [fabric, way, *_layout_cells(step, estimate.placed)]
+            rows.append(row if simulated_s is None else [*row, seconds_text(simulated_s)])
+    return table([*head, *axes, "busiest link", "", *simulated], rows)
 
 
 def verdict_text(estimates: Sequence[Estimate]) -> str:
@@ -73,7 +66,7 @@ def _layout_cells(step: StepTime, best: StepTime) -> list[str]:
 
 def layers_text(step: StepTime) -> str:
     """Write for each axis which layers of the network it takes, and what the step waits for."""
-    rows = [["axis", "runs on", "over", "per step", "busiest", "time", "busy", "exposed"]]
+    rows = []
     for axis in step.axes:
         first = [axis.load.traffic.axis, axis.load.runs_on]
         waited = seconds_text(axis.exposed_s)
@@ -85,54 +78,33 @@ def layers_text(step: StepTime) -> str:
         if late_s := axis.load.latency_s:
             share = percent_text(late_s / step.seconds)
             rows.append([*first, "latency", "", "", seconds_text(late_s), share, waited])
-    return columns(rows, right={3, 5, 6, 7})
+    head = ["axis", "runs on", "over", "per step", "busiest", "time", "busy", "exposed"]
+    return table(head, rows)
 
 
 def routing_text(congestion: Congestion) -> str:
     """Show the slowdown of each axis by routing, and the fullest cable of each layer."""
-    rows = [[str(congestion.routing), "busiest cable", "time", "spread", ""]]
-    for axis in congestion.axes:
-        slower = f"{axis.slowdown:.2f} x"
-        spent = [seconds_text(axis.seconds), seconds_text(axis.ideal_s)]
-        rows.append([axis.axis, axis.busiest.name, *spent, slower])
-    whole = [seconds_text(congestion.seconds), seconds_text(congestion.ideal_s)]
-    rows.append(["together", congestion.busiest.name, *whole, f"{congestion.slowdown:.2f} x"])
-    cables = [["layer", "", "per step", "fullest", "time", "max / mean"]]
-    for layer in congestion.layers:
-        fullest = [layer.busiest.name, seconds_text(layer.busiest.seconds)]
-        size = bytes_text(layer.bytes)
-        cables.append([layer.layer, layer.direction, size, *fullest, f"{layer.mmr:.2f}"])
-    return f"{columns(rows, right={2, 3, 4})}\n\n{columns(cables, right={2, 4, 5})}"
+    flows = [_flow_cells(axis.axis, axis) for axis in congestion.axes]
+    flows.append(_flow_cells("together", congestion))
+    cables = [
+        [
+            layer.layer,
+            layer.direction,
+            bytes_text(layer.bytes),
+            layer.busiest.name,
+            seconds_text(layer.busiest.seconds),
+            f"{layer.mmr:.2f}",
+        ]
+        for layer in congestion.layers
+    ]
+    heads = ["layer", "", "per step", "fullest", "time", "max / mean"]
+    slowed = table([str(congestion.routing), "busiest cable", "time", "spread", ""], flows)
+    return f"{slowed}\n\n{table(heads, cables)}"
 
 
-def advice_text(estimate: Estimate) -> str:
-    """Show the algorithm to use on each axis, and the cost of the others."""
-    if not estimate.advice:
-        return ""
-    tiers = estimate.question.fabric.tiers
-    crosses = f"crosses {tiers[0].name}" if tiers else ""
-    rows = [["axis", "collective", crosses, "time", ""]]
-    for item in estimate.advice:
-        for choice in item.choices:
-            axis = item.axis if choice is item.best else ""
-            cut = bytes_text(choice.cut_bytes) if tiers else ""
-            spent, remark = seconds_text(choice.seconds), _remark(item, choice)
-            rows.append([axis, choice.algorithm.value, cut, spent, remark])
-        alone = f"{item.nccl.algorithm.value}, {item.nccl.protocol.value}"
-        rows.append(["", alone, "", seconds_text(item.nccl.seconds), "NCCL default"])
-    return columns(rows, right={2, 3})
-
-
-def _remark(item: Advice, choice: AlgorithmChoice) -> str:
-    remarks = []
-    if choice is item.best:
-        remarks.append("recommended")
-    if choice.algorithm is item.used:
-        remarks.append("assumed by the cut")
-    near = item.of(Algorithm.NEAR)
-    if choice.algorithm is Algorithm.FAR and near and near.cut_bytes:
-        remarks.append(f"the other direction: {choice.cut_bytes / near.cut_bytes:.3g} x near first")
-    return ", ".join(remarks)
+def _flow_cells(name: str, each: Congestion | RoutedAxis) -> list[str]:
+    spent = [seconds_text(each.seconds), seconds_text(each.ideal_s)]
+    return [name, each.busiest.name, *spent, f"{each.slowdown:.2f} x"]
 
 
 def _advice_line(item: Advice) -> str:
@@ -152,10 +124,10 @@ def _choice_text(choice: AlgorithmChoice) -> str:
     return f"{choice.algorithm.value} ({cut} {crosses}, {seconds_text(choice.seconds)})"
 
 
-def assumptions_text(estimate: Estimate, assumed: Assumptions) -> str:
+def assumptions_text(estimate: Estimate) -> str:
     """Say where the seconds of compute come from."""
     step = estimate.placed
-    if assumed.compute_s is not None or estimate.question.request.compute_s is not None:
+    if estimate.question.request.compute_s is not None:
         return f"compute {seconds_text(step.compute_s)} a step, as given"
     if estimate.question.request.roles:
         compute = f"compute {seconds_text(step.compute_s)} a step in the slowest role"
@@ -163,8 +135,7 @@ def assumptions_text(estimate: Estimate, assumed: Assumptions) -> str:
     if not step.flops:
         return (
             "no model: compute is not known, so nothing hides behind it"
-            " (`compute_time_s` in the job file, or `muster estimate --compute-seconds`, says how"
-            " long it lasts)"
+            " (`compute_time_s` in the job file says how long it lasts)"
         )
     ranks = estimate.question.request.parallelism.world_size
     flops = step.flops / ranks
@@ -231,15 +202,22 @@ def power_text(estimate: Estimate) -> str:
     return f"power: held to {power.watts} W, where power is short, a step takes {held} ({change})"
 
 
-def section_text(estimate: Estimate, assumed: Assumptions) -> str:
-    """Write the estimate of one fabric, as it stands below a placement."""
-    parts = [
-        f"a step: {assumptions_text(estimate, assumed)}",
-        ways_text([estimate]),
+def step_parts(estimate: Estimate) -> list[str]:
+    """Say what a placement costs a step: layers, routing, collectives, idle time, storage, power;
+    "" for each that there is nothing to say of."""
+    routed = estimate.routed[0]
+    return [
         layers_text(estimate.placed),
+        routing_text(routed) if routed else "",
         "\n".join(_advice_line(item) for item in estimate.advice),
         bubble_text(estimate.placed),
         storage_text(estimate),
         power_text(estimate),
     ]
+
+
+def section_text(estimate: Estimate) -> str:
+    """Write the estimate of one fabric, as it stands below a placement."""
+    head = [f"a step: {assumptions_text(estimate)}", ways_text([estimate])]
+    parts = [*head, *step_parts(estimate)]
     return "\n\n".join(part for part in parts if part)

@@ -25,6 +25,7 @@ from scheduler.core.policies.storage_use import StorageCost, storage_cost
 if TYPE_CHECKING:
     from scheduler.cli.render.place.question import Question
 
+SEED = 0  # of the random placement and of the hashes of flows
 MUSTER, FEWEST, BY_NAME, AT_RANDOM = "muster", "fewest domains", "by name", "at random"
 
 
@@ -83,14 +84,11 @@ class Estimate:
 
 @struct(frozen=True, slots=True)
 class NetworkChoice:
-    """How flows are routed; None spreads them perfectly. `failed`: what is down.
-
-    `seed`: of the hashes, and of the random placement. `is_simulated`: steps are played as well.
-    """
+    """How flows are routed; None spreads them perfectly. `failed`: what is down. `is_simulated`:
+    steps are played as well."""
 
     routing: Routing | None = None
     failed: tuple[str, ...] = ()
-    seed: int = 0
     is_simulated: bool = False
 
 
@@ -107,7 +105,7 @@ def estimate(
 
     Raises: BadInput on a switch or cable that the fabric does not have.
     """
-    fabric, ways = question.fabric, ways_to_place(question, answer, network.seed)
+    fabric, ways = question.fabric, ways_to_place(question, answer, SEED)
     request = question.request
     routed = tuple(_routed(question, hosts, network) for hosts in ways.values())
     steps = tuple(
@@ -158,7 +156,7 @@ def ways_to_place(question: Question, answer: Placement, seed: int) -> dict[str,
 def _compute(question: Question, answer: Placement, assumed: Assumptions) -> dict[str, float]:
     """Seconds of the parts of compute on the slowest kind of GPU of the placement."""
     request = question.request
-    stated = (assumed.compute_s, assumed.achieved_tflops, assumed.efficiency, request.compute_s)
+    stated = (assumed.achieved_tflops, request.compute_s)
     if any(each is not None for each in stated):
         return {}
     kinds = question.fabric.by_host.kinds_of(answer.hosts)
@@ -182,7 +180,7 @@ def _routed(question: Question, hosts: Sequence[int], network: NetworkChoice) ->
     flows = flows_of(question.fabric, question.request, hosts)
     if not len(flows):
         return None
-    return route(links(question.fabric), flows, network.routing, network.seed, network.failed)
+    return route(links(question.fabric), flows, network.routing, SEED, network.failed)
 
 
 def to_mapping(estimated: Estimate) -> dict[str, Any]:
