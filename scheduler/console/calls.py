@@ -7,10 +7,8 @@ gRPC do, each call in a task of its own: interceptors and handlers cannot tell t
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Callable,
     Coroutine,
     Iterable,
@@ -157,7 +155,7 @@ class Calls:
             answer: Message = await handler.unary_unary(request, context)
             return answer
 
-        return await self._on_loop(_ending(call(), context, timeout_s))
+        return await self._begin(_ending(call(), context, timeout_s))
 
     async def stream(
         self,
@@ -168,21 +166,20 @@ class Calls:
     ) -> AsyncGenerator[Any, None]:
         """Yield the answers of /SERVICE/METHOD. A reader that is slow holds the handler up, as one
         over gRPC does. Raises: CallFailed."""
-        answers = _Answers(self._loop)
+        reader, room = asyncio.get_running_loop(), asyncio.Semaphore(AHEAD)
+        answers: asyncio.Queue[Any] = asyncio.Queue()
 
         async def call() -> None:
             handler = await self._handler(method)
             async for answer in handler.unary_stream(request, context):
-                await answers.put(answer)
+                await room.acquire()
+                reader.call_soon_threadsafe(answers.put_nowait, answer)
 
-        def begin() -> asyncio.Future[None]:
-            ending = _ending(call(), context, timeout_s)
-            return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ending, self._loop))
-
-        running = begin()
-        running.add_done_callback(lambda _: answers.end())
+        running = self._begin(_ending(call(), context, timeout_s))
+        running.add_done_callback(lambda _: answers.put_nowait(None))
         try:
-            async for answer in answers:
+            while (answer := await answers.get()) is not None:
+                self._loop.call_soon_threadsafe(room.release)
                 yield answer
             await running
         finally:
@@ -191,8 +188,8 @@ class Calls:
                 with suppress(asyncio.CancelledError, CallFailed):
                     await running
 
-    async def _on_loop(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+    def _begin(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _handler(self, method: str) -> Any:
         """With the interceptors around it, which look at nothing but the method."""
@@ -227,43 +224,3 @@ async def _ending(
             raise
         message = f"not answered within {timeout_s:g} s"
         raise CallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
-
-
-class _Answers:
-    """Messages from the server's loop to the one on which this is made."""
-
-    def __init__(self, producer: asyncio.AbstractEventLoop) -> None:
-        self._producer = producer
-        self._consumer = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._lock = threading.Lock()
-        self._under_way = 0
-        self._waiting: asyncio.Future[None] | None = None  # of the producer
-
-    async def put(self, answer: Message) -> None:
-        """Send an answer from the producer's loop; wait while too many are on their way."""
-        with self._lock:
-            self._under_way += 1
-            is_full = self._under_way > AHEAD
-            waiting = self._waiting = self._producer.create_future() if is_full else None
-        self._consumer.call_soon_threadsafe(self._queue.put_nowait, answer)
-        if waiting is not None:
-            await waiting
-
-    def end(self) -> None:
-        """End the stream, from the consumer's loop."""
-        self._queue.put_nowait(None)
-
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        while (answer := await self._queue.get()) is not None:
-            with self._lock:
-                self._under_way -= 1
-                waiting, self._waiting = self._waiting, None
-            if waiting is not None:
-                self._producer.call_soon_threadsafe(_wake, waiting)
-            yield answer
-
-
-def _wake(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
