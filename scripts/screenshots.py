@@ -24,7 +24,7 @@ from typing import Any
 import grpc
 
 from placement.fabric.reader import PRESETS
-from scheduler.console.thread import ConsoleEndpoint
+from scheduler.console.thread import HttpEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
@@ -99,7 +99,7 @@ async def filled(folder: Path) -> AsyncIterator[Ready]:
         listen="127.0.0.1:0",
         fabric_spec=PRESETS["roce-24k"],
         tenants=TENANTS,
-        console=ConsoleEndpoint("127.0.0.1", 0),
+        console=HttpEndpoint("127.0.0.1", 0),
     )
     signals = Signals()
     serving = asyncio.create_task(serve(settings, ready.set_result, signals))

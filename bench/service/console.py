@@ -37,9 +37,9 @@ from starlette.routing import Route
 from placement.fabric.reader import PRESETS
 from scheduler.console.app import application
 from scheduler.console.live import LiveMaps, LiveStream
-from scheduler.console.server import ConsoleServer, log_server
+from scheduler.console.server import HttpServer, log_server
 from scheduler.console.session import written
-from scheduler.console.thread import ConsoleEndpoint, bound
+from scheduler.console.thread import HttpEndpoint, bound
 from scheduler.console.timeline import timeline
 from scheduler.core import State
 from scheduler.core.fold.apply import apply
@@ -85,12 +85,12 @@ def alone(port: Any) -> None:
         step = int((time.monotonic() - begun) / STEP_S)
         return replace(state, version=step + 2, hosts=failed[step % len(failed)])
 
-    listening = bound(ConsoleEndpoint("127.0.0.1", 0))
+    listening = bound(HttpEndpoint("127.0.0.1", 0))
     ending = threading.Event()
     live: Any = LiveStream(_AnybodyCalls(), LiveMaps(now, ending))  # type: ignore[arg-type]
     routes = [Route("/live", live.answer, methods=["GET"])]
     port.put(listening.getsockname()[1])
-    ConsoleServer(application([], routes, is_local=True), ending).run(listening, None, nullcontext)
+    HttpServer(application([], routes, is_local=True), ending).run(listening, None, nullcontext)
 
 
 async def read(port: int, counts: list[int]) -> None:
@@ -166,7 +166,7 @@ async def commits(readers: int, calls: int) -> dict[str, list[float]]:
             store=f"sqlite:///{folder}/bench.db",
             listen="127.0.0.1:0",
             fabric_spec=PRESETS["roce-24k"],
-            console=ConsoleEndpoint("127.0.0.1", 0),
+            console=HttpEndpoint("127.0.0.1", 0),
         )
         signals = Signals()
         serving = asyncio.create_task(serve(settings, ready.set_result, signals))
@@ -207,7 +207,7 @@ PAINT = """
 def still(port: Any) -> None:
     """Serve the console of a log with nothing but a fabric; never returns."""
     state = apply(State.empty(), FabricLoaded(0, PRESETS["roce-24k"]))
-    listening = bound(ConsoleEndpoint("127.0.0.1", 0))
+    listening = bound(HttpEndpoint("127.0.0.1", 0))
     port.put(listening.getsockname()[1])
     log_server(gzip.compress(timeline(state, []))).run(listening, None, nullcontext)
 

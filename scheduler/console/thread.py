@@ -1,4 +1,4 @@
-"""The port of the console, and the thread with the event loop that answers there.
+"""A port for HTTP, of the console or of metrics, and the thread with the event loop that answers.
 
 The port is taken before the server says that it is ready, so that whoever wants it elsewhere
 knows.
@@ -11,8 +11,8 @@ import logging
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from muster.structs import struct
 from scheduler.access import tls
@@ -25,50 +25,43 @@ from scheduler.observe.supervision import FIRST_PAUSE_S, MOST_PAUSE_S, Heartbeat
 if TYPE_CHECKING:
     import ssl
 
+    from scheduler.console.http_server import HttpServer
+
 
 BACKLOG = 128
-STOP_S = 5.0  # for answers under way, at the end
-SILENT_S = 15.0  # without a beat, after which the console does not work
+SILENT_S = 15.0  # without a beat, after which the thread does not work
 
-Beside = Callable[[], AbstractAsyncContextManager[None]]
-
-
-class HttpServer(Protocol):
-    """The server that the thread runs; console/server.py has it, which takes long to import."""
-
-    def run(self, listening: socket.socket, context: ssl.SSLContext | None, beside: Beside) -> None:
-        """Serve until `stop`, inside of `beside`."""
-
-    def stop(self) -> None:
-        """End `run`, from any thread."""
-
-
-log = logging.getLogger("muster.console")
+log = logging.getLogger("muster.http")
 
 
 @struct(frozen=True, slots=True)
-class ConsoleEndpoint:
-    """Where the console listens. `tls` None: in the clear. `may_move`: to a free port, when
-    another server has this one."""
+class HttpEndpoint:
+    """Where an HTTP server listens. `tls` None: in the clear. `may_move`: to a free port, when
+    another server has this one. `purpose`: what it serves, for messages."""
 
     host: str
     port: int
     tls: TlsFiles | None = None
     may_move: bool = False
+    purpose: str = "the console"
 
 
-class ConsoleThread:
-    """Serves what `make` returns until `close`."""
+class HttpThread:
+    """Serves what `make` returns until `close`. `name`: of the part of the server. `unasked`: what
+    anybody could do whom nobody asks who they are."""
 
-    def __init__(self, endpoint: ConsoleEndpoint, access: Access, beats: Heartbeats) -> None:
+    def __init__(
+        self, name: str, endpoint: HttpEndpoint, access: Access, unasked: str, beats: Heartbeats
+    ) -> None:
         """Takes the port. Raises: CannotListen, InputError for certificates that will not do."""
+        self._name = name
         self._endpoint = endpoint
         self._beats = beats
         self._context: ssl.SSLContext | None = None
         self._certificates: Reloading[None] | None = None
-        where = f"{endpoint.host}:{endpoint.port} for the console"
+        where = f"{endpoint.host}:{endpoint.port} for {endpoint.purpose}"
         own = Access(endpoint.tls, access.auth_file, is_insecure=access.is_insecure)
-        check_exposure(endpoint.host, where, "anybody may do anything", own)
+        check_exposure(endpoint.host, where, unasked, own)
         if endpoint.tls is not None:
             self._secure(endpoint.tls)
         self._socket = bound(endpoint)
@@ -78,7 +71,7 @@ class ConsoleThread:
 
     @property
     def address(self) -> str:
-        """Address for a browser."""
+        """The address, without a path."""
         scheme = "https" if self._context else "http"
         host = f"[{self._endpoint.host.strip('[]')}]" if ":" in self._endpoint.host else ""
         return f"{scheme}://{host or self._endpoint.host}:{self._socket.getsockname()[1]}"
@@ -88,9 +81,9 @@ class ConsoleThread:
         return is_loopback(self._endpoint.host)
 
     def start(self, make: Callable[[], HttpServer]) -> None:
-        """Let the thread of the console call `make`, which imports much, and serve its result."""
+        """Let the thread call `make`, which may import much, and serve its result."""
         self._thread = threading.Thread(
-            target=self._run, args=(make,), name="muster-console", daemon=True
+            target=self._run, args=(make,), name=f"muster-{self._name}", daemon=True
         )
         self._thread.start()
 
@@ -101,6 +94,8 @@ class ConsoleThread:
             self._server.stop()
             self._socket.close()  # nobody comes any more; the server has one of its own
         if self._thread is not None:
+            from scheduler.console.http_server import STOP_S
+
             await asyncio.to_thread(self._thread.join, STOP_S + 1)
         self._socket.close()
 
@@ -112,7 +107,7 @@ class ConsoleThread:
     def _run(self, make: Callable[[], HttpServer]) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._stopping.is_set():
-            self._beats.beat("console", SILENT_S)
+            self._beats.beat(self._name, SILENT_S)
             try:
                 server, listening = make(), self._socket.dup()  # it closes what it has
                 self._server = server
@@ -120,10 +115,10 @@ class ConsoleThread:
                     server.stop()
                 server.run(listening, self._context, self._background_tasks)
             except (Exception, SystemExit, asyncio.CancelledError):
-                log.exception("the console has ended; it begins again in %g s", pause_s)
+                log.exception("%s has ended; it begins again in %g s", self._name, pause_s)
             self._server = None
             if not self._stopping.is_set():
-                self._beats.restarts["console",] += 1
+                self._beats.restarts[self._name,] += 1
                 self._stopping.wait(pause_s)
                 pause_s = min(2 * pause_s, MOST_PAUSE_S)
 
@@ -139,22 +134,22 @@ class ConsoleThread:
 
     @asynccontextmanager
     async def _background_tasks(self) -> AsyncIterator[None]:
-        """Do on the console's loop what is to be done while it serves."""
+        """Do on the thread's loop what is to be done while it serves."""
         async with Tasks(self._beats) as tasks:
-            tasks.keep("console-beat", self._renew)
+            tasks.keep(f"{self._name}-beat", self._renew)
             yield
 
     async def _renew(self) -> None:
         """Until it is cancelled: say that the loop is alive, and have new connections shown the
         certificate that the files have."""
         while True:
-            self._beats.beat("console", SILENT_S)
+            self._beats.beat(self._name, SILENT_S)
             await asyncio.sleep(LOOK_EVERY_S)
             if self._certificates is not None:
                 await asyncio.to_thread(self._certificates.look)
 
 
-def bound(endpoint: ConsoleEndpoint) -> socket.socket:
+def bound(endpoint: HttpEndpoint) -> socket.socket:
     """Return a socket that listens. Raises: CannotListen."""
     host = endpoint.host.strip("[]")
     ports = (endpoint.port, 0) if endpoint.may_move else (endpoint.port,)
@@ -175,5 +170,5 @@ def bound(endpoint: ConsoleEndpoint) -> socket.socket:
             made.close()
             continue
         return made
-    where = f"{endpoint.host}:{endpoint.port}"
-    raise CannotListen(f"cannot listen on {where} for the console: is another server there?")
+    where = f"{endpoint.host}:{endpoint.port} for {endpoint.purpose}"
+    raise CannotListen(f"cannot listen on {where}: is another server there?")

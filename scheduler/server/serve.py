@@ -23,13 +23,14 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from muster.structs import struct
 from placement import warm_up
 from placement.fabric.tree import Fabric
+from scheduler.access.addresses import is_loopback
 from scheduler.access.authenticate import Authenticator
 from scheduler.access.forwarding import Forwarding
 from scheduler.access.limits import at_most
 from scheduler.access.listener import Access, CannotListen, Listener
 from scheduler.console.calls import Calls
 from scheduler.console.session import Session
-from scheduler.console.thread import ConsoleEndpoint, ConsoleThread
+from scheduler.console.thread import HttpEndpoint, HttpThread
 from scheduler.core import Rejected, SchedulingOptions, Tenants
 from scheduler.core.model.commands import LoadHealth, LoadTenants
 from scheduler.engine.feed import RING, Feed
@@ -51,8 +52,7 @@ from scheduler.launch.streams.sessions import CannotServeAgents
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.supervision import PARTS, PREFIX, Heartbeats, Tasks
-from scheduler.server.metrics.access import MetricsAuth, metrics_auth
-from scheduler.server.metrics.exposition import Gauges, MetricsEndpoint, MetricsPortTaken
+from scheduler.server.metrics.exposition import Gauges, MetricsEndpoint, registry
 from scheduler.server.notify import Notifier
 from scheduler.service.backend import Backend
 from scheduler.service.call_metrics import CallMetrics
@@ -63,7 +63,7 @@ from scheduler.service.rpc.service import scheduler_service
 from scheduler.v1 import service_pb2_grpc
 
 if TYPE_CHECKING:
-    from scheduler.console.server import ConsoleServer
+    from scheduler.console.http_server import HttpServer
 
 __all__ = ["SERVICE", "CannotListen", "Ready", "Settings", "serve"]
 
@@ -122,7 +122,7 @@ class Settings:
     init: bool | None = None
     mark: str | None = None
     agents: AgentSettings | None = None
-    console: ConsoleEndpoint | None = None
+    console: HttpEndpoint | None = None
     notify: str | None = None
 
 
@@ -149,20 +149,46 @@ async def serve(
     Raises: StoreError when the log cannot be used, CannotListen, InputError for certificates or an
     auth file that will not do.
     """
-    exposure, scrapers = settings.metrics, MetricsAuth()
-    if exposure is not None:
-        scrapers = metrics_auth(exposure.host, exposure.port, settings.access, settings.clock)
-    signals = signals or Signals().listen()
-    gauges = Gauges(Instruments(), settings.metrics, settings.access)
+    exposure, signals = settings.metrics, signals or Signals().listen()
+    is_per_job = exposure is not None and exposure.is_per_job
+    gauges = Gauges(Instruments(), settings.access, is_per_job=is_per_job)
+    scrapes = _scrapes(settings, exposure, gauges) if exposure is not None else None
     try:
-        with gauges.exposed(scrapers):  # from before the log is replayed, which may take long
-            await _serve(settings, on_ready, signals, gauges)
-    except (MetricsPortTaken, CannotServeAgents) as error:
+        address = f"{scrapes.address}/metrics" if scrapes is not None else ""
+        await _serve(settings, on_ready, signals, gauges, address)
+    except CannotServeAgents as error:
         raise CannotListen(str(error)) from None
+    finally:
+        if scrapes is not None:
+            await scrapes.close()
+
+
+def _scrapes(settings: Settings, exposure: MetricsEndpoint, gauges: Gauges) -> HttpThread:
+    """What answers scrapes, also while the log is replayed, which may take long. Raises:
+    CannotListen, InputError."""
+    access, is_local = settings.access, is_loopback(exposure.host)
+    path = access.auth_file
+    auth = Authenticator(path, settings.clock) if path else None
+    shown = None if is_local else access.tls
+    endpoint = HttpEndpoint(exposure.host, exposure.port, shown, purpose="metrics")
+    unasked = "anybody may read the metrics"
+    thread = HttpThread("metrics", endpoint, access, unasked, gauges.instruments.beats)
+
+    def make() -> HttpServer:
+        from scheduler.server.metrics.http import metrics_server
+
+        return metrics_server(registry(gauges), auth, is_local=is_local)
+
+    thread.start(make)
+    return thread
 
 
 async def _serve(
-    settings: Settings, on_ready: Callable[[Ready], None], signals: Signals, gauges: Gauges
+    settings: Settings,
+    on_ready: Callable[[Ready], None],
+    signals: Signals,
+    gauges: Gauges,
+    scraped_at: str,
 ) -> None:
     limits = settings.access.limits
     has_process = settings.long_decision_s is not None
@@ -221,7 +247,7 @@ async def _serve(
                     backend.container_refusal = launches.container_refusal
                     backend.progress = gauges.progress = launches.progress
                 seen_at = console.address if console else ""
-                on_ready(Ready(address, fabric, version, gauges.address, agents, seen_at))
+                on_ready(Ready(address, fabric, version, scraped_at, agents, seen_at))
                 tell_systemd("READY=1")
                 await _first(writing, signals.stop)
                 tell_systemd("STOPPING=1")
@@ -255,11 +281,12 @@ def _console(
     interceptors: Sequence[Any],
     auth: Authenticator | None,
     beats: Heartbeats,
-) -> ConsoleThread | None:
+) -> HttpThread | None:
     """The console, which answers from here on. Raises: CannotListen, InputError."""
     if settings.console is None:
         return None
-    thread = ConsoleThread(settings.console, settings.access, beats)
+    unasked = "anybody may do anything"
+    thread = HttpThread("console", settings.console, settings.access, unasked, beats)
     session = Session(backend)
 
     def register(registry: Any) -> None:
@@ -268,7 +295,7 @@ def _console(
 
     calls = Calls(register, interceptors, asyncio.get_running_loop())
 
-    def make() -> ConsoleServer:
+    def make() -> HttpServer:
         from scheduler.console.server import console_server
 
         most_bytes = settings.access.limits.message_bytes
@@ -344,7 +371,7 @@ async def _reload(
     requested: asyncio.Event,
     listener: Listener,
     writer: Writer,
-    console: ConsoleThread | None,
+    console: HttpThread | None,
     notifiers: Sequence[Notifier],
 ) -> None:
     """At every SIGHUP take up changed certificates, tokens, roles, tenants, health, receivers."""

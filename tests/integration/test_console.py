@@ -29,7 +29,7 @@ from scheduler.console import live
 from scheduler.console.app import STATIC, content_policy
 from scheduler.console.cluster_map import NOBODY, SOMEBODY
 from scheduler.console.logs import read_log
-from scheduler.console.thread import ConsoleEndpoint
+from scheduler.console.thread import HttpEndpoint
 from scheduler.console.timeline import timeline
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.v1 import service_pb2
@@ -44,7 +44,7 @@ from tests.unit.conftest import muster as muster
 from tests.waiting import until
 
 SERVICE = "/scheduler.v1.SchedulerService/"
-LOCAL = ConsoleEndpoint("127.0.0.1", 0)
+LOCAL = HttpEndpoint("127.0.0.1", 0)
 JOB = {"spec": {"name": "a", "parallelism": {"dp": 16}}}
 
 
@@ -232,7 +232,7 @@ async def test_beyond_loopback_it_wants_tls_and_tokens(tmp_path: Path) -> None:
     house = House(tmp_path)
     token = house.token("eye", "viewer", "*")
     files = TlsFiles(str(house.certificate), str(house.key))
-    plain, secured = ConsoleEndpoint("0.0.0.0", 0), ConsoleEndpoint("0.0.0.0", 0, files)
+    plain, secured = HttpEndpoint("0.0.0.0", 0), HttpEndpoint("0.0.0.0", 0, files)
     asks: dict[str, Any] = {"access": house.access(), "channel": house.channel}
     for endpoint, access, lacking in ((plain, asks, "no encryption"), (secured, {}, "auth file")):
         with pytest.raises(CannotListen, match=lacking):
@@ -248,9 +248,9 @@ async def test_a_port_that_is_taken_is_refused_unless_another_will_do(tmp_path: 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CannotListen, match="for the console"):
-            async with serving(tmp_path, console=ConsoleEndpoint("127.0.0.1", port)):
+            async with serving(tmp_path, console=HttpEndpoint("127.0.0.1", port)):
                 pass
-        left_open = ConsoleEndpoint("127.0.0.1", port, may_move=True)
+        left_open = HttpEndpoint("127.0.0.1", port, may_move=True)
         async with serving(tmp_path, console=left_open) as served:
             assert urlsplit(served.ready.console).port not in (None, port)
             assert (await call(served, "GetStatus")).status == 200

@@ -18,7 +18,7 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from scheduler.console.logs import read_log
-from scheduler.console.thread import ConsoleEndpoint
+from scheduler.console.thread import HttpEndpoint
 from scheduler.console.timeline import timeline
 from scheduler.core.policies.tenants import Tenant, Tenants
 from scheduler.files.job import job_from_mapping
@@ -38,7 +38,7 @@ from tests.serving import RUNNING, Served, create, path, serving
 pytestmark = pytest.mark.skipif(not HAS_BROWSER, reason=MISSING)
 
 HEALTHY = host_pb2.HOST_STATE_HEALTHY
-LOCAL = ConsoleEndpoint("127.0.0.1", 0)
+LOCAL = HttpEndpoint("127.0.0.1", 0)
 TENANTS = Tenants((Tenant("vision"), Tenant("speech", guaranteed_gpus=16)), "vision")
 PAGES = {
     "overview": "What failed last",

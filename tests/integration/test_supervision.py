@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from scheduler.console.thread import ConsoleEndpoint
+from scheduler.console.thread import HttpEndpoint
 from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.eventlog.store.sqlite import SqliteStore
@@ -40,7 +40,7 @@ def whole(folder: Path) -> dict[str, Any]:
         substrate=lambda beats: LocalAgents(folder / "agents", beats),
         stragglers_s=3600.0,
     )
-    return {"agents": agents, "console": ConsoleEndpoint("127.0.0.1", 0)}
+    return {"agents": agents, "console": HttpEndpoint("127.0.0.1", 0)}
 
 
 def long_lived() -> dict[str, asyncio.Task[Any]]:

@@ -44,7 +44,7 @@ def show_log(source: str, listen: str) -> None:
     from scheduler.access.addresses import host_and_port, is_loopback
     from scheduler.console.logs import read_log
     from scheduler.console.server import log_server
-    from scheduler.console.thread import ConsoleEndpoint, bound
+    from scheduler.console.thread import HttpEndpoint, bound
     from scheduler.console.timeline import timeline
 
     host, port = host_and_port(listen)
@@ -55,7 +55,7 @@ def show_log(source: str, listen: str) -> None:
     if not events and state.fabric is None:
         raise InputError(Problem("", "is empty: it has no event", source))
     content = gzip.compress(timeline(state, events), 5)
-    listening = bound(ConsoleEndpoint(host, port, may_move=listen == LISTEN))
+    listening = bound(HttpEndpoint(host, port, may_move=listen == LISTEN))
     server = log_server(content)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.stop())

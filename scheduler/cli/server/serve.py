@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from scheduler.access.listener import Access
-    from scheduler.console.thread import ConsoleEndpoint
+    from scheduler.console.thread import HttpEndpoint
     from scheduler.launch.service import AgentSettings
     from scheduler.launch.streams.gateway import GatewayOptions
     from scheduler.launch.substrate import Substrate
@@ -180,11 +180,11 @@ def _exposure(keys: MetricsKeys | None) -> MetricsEndpoint | None:
     return MetricsEndpoint(host, port or 0, keys.per_job)
 
 
-def _console(keys: ServerKeys) -> ConsoleEndpoint | None:
+def _console(keys: ServerKeys) -> HttpEndpoint | None:
     """Its certificates are the server's own where it has none of its own."""
     from scheduler.access.addresses import host_and_port, is_loopback
     from scheduler.access.tls import TlsFiles
-    from scheduler.console.thread import ConsoleEndpoint
+    from scheduler.console.thread import HttpEndpoint
     from scheduler.server.config import OFF
 
     if keys.console.listen == OFF:
@@ -193,7 +193,7 @@ def _console(keys: ServerKeys) -> ConsoleEndpoint | None:
     own = keys.console.tls
     shown = own or (None if is_loopback(host) else keys.tls)
     files = TlsFiles(shown.certificate, shown.key, shown.client_ca) if shown else None
-    return ConsoleEndpoint(host, port or 0, files, keys.console.is_left_open)
+    return HttpEndpoint(host, port or 0, files, keys.console.is_left_open)
 
 
 def _agents(keys: ServerKeys) -> AgentSettings | None:

@@ -1,14 +1,13 @@
-"""Samples as Prometheus scrapes them: a collector and the small HTTP server before it.
+"""Samples as Prometheus scrapes them.
 
-The server runs in threads of its own. A state is a value, so a scrape reads one version
-while the writer goes on to the next.
+Scrapes run in a thread of their own. A state is a value, so a scrape reads one version while the
+writer goes on to the next.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import accumulate, groupby
 
@@ -32,14 +31,8 @@ from scheduler.observe.counters import Histogram, Labels
 from scheduler.observe.instruments import Instruments
 from scheduler.release import release
 from scheduler.server.metrics import samples
-from scheduler.server.metrics.access import MetricsAuth
-from scheduler.server.metrics.http import served
 from scheduler.server.metrics.samples import Sample
 from scheduler.service.backend import ProgressSource
-
-
-class MetricsPortTaken(Exception):
-    """The address for metrics is taken, or is not an address of this machine."""
 
 
 @struct(frozen=True, slots=True)
@@ -55,21 +48,21 @@ class MetricsEndpoint:
 class Gauges(Collector):
     """Serves all metrics of the catalogue. Before `attach` only what is known without a state.
 
-    `exposure` None: nothing is served. `address`: where it is served, "" before that. `progress`:
-    how far gangs are, where agents start them. `access`: whose certificates and tokens expire.
+    `is_per_job`: series for each running gang as well. `progress`: how far gangs are, where agents
+    start them. `access`: whose certificates and tokens expire.
     """
 
     def __init__(
         self,
         instruments: Instruments,
-        exposure: MetricsEndpoint | None = None,
         access: Access | None = None,
+        *,
+        is_per_job: bool = False,
     ) -> None:
         self.instruments = instruments
         self._access = access or Access()
-        self.address = ""
         self.progress: ProgressSource | None = None
-        self._exposure = exposure
+        self._is_per_job = is_per_job
         self._writer: Writer | None = None
         self._disk: SqliteStore | None = None
         self._replay_s = 0.0
@@ -80,25 +73,6 @@ class Gauges(Collector):
         self._replay_s = time.perf_counter() - self._began
         self._disk = store if isinstance(store, SqliteStore) else None
         self._writer = writer
-
-    @contextmanager
-    def exposed(self, turnstile: MetricsAuth) -> Iterator[None]:
-        """Return a context in which /metrics is served. Raises: MetricsPortTaken."""
-        exposure = self._exposure
-        if exposure is None:
-            yield
-            return
-        with ExitStack() as stack:
-            serving = served(exposure.host, exposure.port, registry(self), turnstile)
-            try:
-                port = stack.enter_context(serving)
-            except OSError as error:
-                where = f"{exposure.host}:{exposure.port}"
-                message = f"cannot serve metrics on {where}: {error.strerror}"
-                raise MetricsPortTaken(message) from None
-            scheme = "https" if turnstile.tls else "http"
-            self.address = f"{scheme}://{exposure.host}:{port}/metrics"
-            yield
 
     def describe(self) -> Iterable[Metric]:
         return ()  # nothing is collected merely to be registered
@@ -121,7 +95,7 @@ class Gauges(Collector):
         state = writer.state
         now_ns = writer.now_ns()
         yield from samples.of_state(state, now_ns)
-        if self._exposure is not None and self._exposure.is_per_job:
+        if self._is_per_job:
             yield from samples.of_jobs(state, now_ns)
             if self.progress is not None:
                 yield from samples.of_steps(state, self.progress)

@@ -1,83 +1,72 @@
-"""The small HTTP server before /metrics. Each request has a thread, and its handshake too:
-a scraper that says nothing holds up nobody else."""
+"""/metrics as a web application, and who may read it: callers who may look at everything, and on
+loopback anybody, but no names of tenants and jobs.
+
+The auth file decides, as for calls: a token of a viewer of all tenants, or of anybody above. Beyond
+loopback it is shown over the server's own certificate.
+"""
 
 from __future__ import annotations
 
 import logging
-import socket
-import ssl
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Thread
-from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
+import grpc
+from prometheus_client import CollectorRegistry, make_asgi_app
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
+from scheduler.access.authenticate import Authenticator, CallerNames, bearer
+from scheduler.console.http_server import HttpServer
 from scheduler.observe.catalogue import NAMING
-from scheduler.server.metrics.access import MetricsAuth, certificate_names
+from scheduler.service.errors import ApiError
 
-_NAMES = "muster.certificate"  # in a request's environment
-PATIENCE_S = 10.0  # for a scraper to say what it wants
+_STATUS = {grpc.StatusCode.PERMISSION_DENIED: 403, grpc.StatusCode.UNAVAILABLE: 503}
 
 log = logging.getLogger("muster.access")
 
 
-class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE_S  # of the socket
+class MetricsApp:
+    """Answers scrapes of a registry. `auth` None: readers are not asked who they are. `is_local`:
+    readers without a token see metrics that name nobody."""
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes are not worth a line each."""
+    def __init__(
+        self, registry: CollectorRegistry, auth: Authenticator | None, *, is_local: bool
+    ) -> None:
+        self._auth = auth
+        self._is_local = is_local
+        self._everything = make_asgi_app(registry)
+        self._nameless = make_asgi_app(_Nameless(registry))
 
-    def get_environ(self) -> dict[str, Any]:
-        environ = super().get_environ()
-        if isinstance(self.connection, ssl.SSLSocket):
-            environ[_NAMES] = certificate_names(self.connection.getpeercert())
-        return environ
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        authorization = Headers(scope=scope).get("authorization")
+        app = self._everything
+        if refusal := self.refusal(authorization):
+            app = self._nameless
+            if authorization is not None or not self._is_local:
+                status, message = refusal
+                log.warning("refused /metrics to %s: %s", scope["client"][0], message)
+                headers = {"www-authenticate": 'Bearer realm="muster"'} if status == 401 else None
+                app = PlainTextResponse(f"{message}\n", status, headers)
+        await app(scope, receive, send)
 
-
-class _Server(ThreadingWSGIServer):
-    turnstile = MetricsAuth()
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Serve a request in its own thread, with TLS where it is configured."""
-        if self.turnstile.tls is None:
-            super().finish_request(request, client_address)
-            return
-        request.settimeout(PATIENCE_S)
-        context = self.turnstile.tls.current()
-        with context.wrap_socket(request, server_side=True) as secured:
-            super().finish_request(secured, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        if request.fileno() >= 0:  # else TLS has taken it over, and closed it
-            super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log callers that hang up or do not speak TLS, without a traceback."""
-        log.info("a scraper at %s was not answered", client_address[0], exc_info=True)
-
-
-@contextmanager
-def served(
-    host: str, port: int, registry: CollectorRegistry, turnstile: MetricsAuth
-) -> Iterator[int]:
-    """Return a context in which /metrics is served, with the port. Raises: OSError."""
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    kind = type("_Here", (_Server,), {"address_family": family, "turnstile": turnstile})
-    app = _guarded(make_wsgi_app(registry), make_wsgi_app(_Nameless(registry)), turnstile)
-    server: WSGIServer = make_server(str(address[0]), port, app, kind, handler_class=_Handler)
-    thread = Thread(target=server.serve_forever, name="muster-metrics", daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    def refusal(self, authorization: str | None) -> tuple[int, str] | None:
+        """Return HTTP status and sentence of a refusal, by the header that the reader shows; None
+        where they may read everything."""
+        if self._auth is None:
+            return None
+        token = bearer(authorization) if authorization is not None else None
+        try:
+            caller = self._auth.caller(token, CallerNames(), "scrapes")
+        except ApiError as error:
+            return _STATUS.get(error.code, 401), error.message
+        if caller.tenant:
+            message = f"{caller.name} belongs to tenant {caller.tenant}; metrics are of all of them"
+            return 403, message
+        return None
 
 
 class _Nameless(CollectorRegistry):
@@ -93,20 +82,8 @@ class _Nameless(CollectorRegistry):
             yield metric
 
 
-def _guarded(app: Any, nameless: Any, turnstile: MetricsAuth) -> Any:
-    def answer(environ: dict[str, Any], start_response: Any) -> Any:
-        authorization = environ.get("HTTP_AUTHORIZATION")
-        refusal = turnstile.refusal(authorization, environ.get(_NAMES))
-        if refusal is None:
-            return app(environ, start_response)
-        if turnstile.is_local and authorization is None:
-            return nameless(environ, start_response)
-        status, message = refusal
-        log.warning("refused /metrics to %s: %s", environ.get("REMOTE_ADDR", "?"), message)
-        headers = [("Content-Type", "text/plain; charset=utf-8")]
-        if status.startswith("401"):
-            headers.append(("WWW-Authenticate", 'Bearer realm="muster"'))
-        start_response(status, headers)
-        return [f"{message}\n".encode()]
-
-    return answer
+def metrics_server(
+    registry: CollectorRegistry, auth: Authenticator | None, *, is_local: bool
+) -> HttpServer:
+    """Make the server of /metrics. `auth`, `is_local`: as for MetricsApp."""
+    return HttpServer(MetricsApp(registry, auth, is_local=is_local), threading.Event())
