@@ -8,17 +8,20 @@ it is up.
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from muster.structs import struct
 from scheduler.core import State
 from scheduler.core.model.events import Event
+from scheduler.engine.proposal import WriterStopped
 from scheduler.eventlog import codec, snapshots
 from scheduler.identity import ANYBODY, Caller, caller
 
@@ -26,16 +29,18 @@ MOST_EVENTS = 20_000  # beyond which a whole state is sent instead
 _PROGRAM, _NICE = "scheduler.engine.mirror_process", 10  # calls go first, also while it loads
 _PIECE, _PAUSE_S = 100, 0.004  # events, a millisecond of work, and how long others go on then
 
+log = logging.getLogger("muster.writer")
+
 Given = TypeVarTuple("Given")
 Answer = TypeVar("Answer")
 
 
+class NoAnswer(Exception):
+    """The mirror has no process, or that has ended or lost count of versions: compute elsewhere."""
+
+
 class NoSuchVersion(Exception):
     """The mirror does not have the state of the version asked for."""
-
-
-class MirrorEnded(Exception):
-    """The mirror's process has ended, or was killed."""
 
 
 class Failed(NamedTuple):
@@ -67,29 +72,37 @@ class Lacking(NamedTuple):
 
 
 class StateMirror:
-    """A process that follows the state of one writer and answers one question at a time."""
+    """A process that follows the state of one writer, whose listener it is, and answers one
+    question at a time. `purpose`: what for, in messages; `modules`: what it loads before it says
+    that it is up. There is none before `start`."""
 
-    def __init__(self, state: State, *modules: str) -> None:
-        """`state`: the newest one; `modules`: what it loads before it says that it is up."""
-        self._link, child_end = Pipe()
-        # Not -m: what it sends must bear the name of its module, not of the program.
-        program = f"import os; os.nice({_NICE}); from {_PROGRAM} import main; main()"
-        command = [sys.executable, "-c", program, str(child_end.fileno()), *modules]
-        with child_end:
-            # In a process group of its own, for Ctrl-C is meant for the server, which ends it.
-            self._process = subprocess.Popen(
-                command, pass_fds=[child_end.fileno()], process_group=0
-            )
-        self._is_up = False
-        self._newest = state
+    def __init__(self, purpose: str, *modules: str) -> None:
+        self.newest = State.empty()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._purpose = purpose
+        self._modules = modules
+        self._link: Connection | None = None
+        self._is_up = self._is_closed = False
         self._needs_all = True
         self._events: list[Event] = []
         self._lock = Lock()  # of what it lacks
 
+    def start(self) -> None:
+        """Begin a process, unless there is one."""
+        if self.process is not None or self._is_closed:
+            return
+        self._link, child_end = Pipe()
+        # Not -m: what it sends must bear the name of its module, not of the program.
+        program = f"import os; os.nice({_NICE}); from {_PROGRAM} import main; main()"
+        command = [sys.executable, "-c", program, str(child_end.fileno()), *self._modules]
+        with child_end:
+            # In a process group of its own, for Ctrl-C is meant for the server, which ends it.
+            self.process = subprocess.Popen(command, pass_fds=[child_end.fileno()], process_group=0)
+
     def is_up(self) -> bool:
-        """Whether the process has started."""
+        """Whether there is a process that has started."""
         try:
-            if not self._is_up and self._link.poll():
+            if not self._is_up and self._link is not None and self._link.poll():
                 self._is_up = bool(self._link.recv())
         except (EOFError, OSError):
             self._is_up = True  # asking it will find that it has ended
@@ -98,8 +111,8 @@ class StateMirror:
     def follow(self, events: Sequence[Event], state: State) -> None:
         """Note durable events, which lead to `state`; they are sent with the next question."""
         with self._lock:
-            is_next = state.version == self._newest.version + len(events)
-            self._newest = state
+            is_next = state.version == self.newest.version + len(events)
+            self.newest = state
             if not self._needs_all:
                 self._events += events
                 if len(self._events) > MOST_EVENTS or not is_next:
@@ -108,14 +121,14 @@ class StateMirror:
     def forget(self, state: State) -> None:
         """Note that this state does not follow from the one before."""
         with self._lock:
-            self._newest = state
+            self.newest = state
             self._forget()
 
     def take(self) -> Lacking:
         """Return what the mirror has not been sent yet, and count it as sent with the next
         question."""
         with self._lock:
-            base = self._newest if self._needs_all else None
+            base = self.newest if self._needs_all else None
             lacking = Lacking(base, tuple(self._events))
             self._needs_all, self._events = False, []
             return lacking
@@ -130,28 +143,45 @@ class StateMirror:
         """Let the mirror call `compute`, a function of a module, on this state and for this task's
         caller, and return the answer.
 
-        Raises: MirrorEnded, NoSuchVersion, what `compute` raises.
+        Raises: NoAnswer; WriterStopped after `close`; what `compute` raises.
         """
         who = None if (mine := caller()) is ANYBODY else mine
         base = None if lacking.base is None else snapshots.encode(lacking.base, 0, _pause)
         rows = _rows(lacking.events)
         question = MirrorQuestion(state.version, base, rows, who, compute, arguments)
         try:
-            self._link.send(question)
-            answer = self._link.recv()
+            if (link := self._link) is None:
+                raise EOFError
+            link.send(question)
+            answer = link.recv()
         except (EOFError, OSError) as error:
-            raise MirrorEnded(repr(error)) from error
+            self.end()
+            if self._is_closed:
+                raise WriterStopped from None
+            log.warning("the process for %s has ended (%r): threads go on", self._purpose, error)
+            raise NoAnswer from error
         if not isinstance(answer, Failed):
             return answer  # type: ignore[no-any-return]
         if isinstance(answer.error, NoSuchVersion):
             with self._lock:
                 self._forget()  # whether it took the events is unknown
+            log.info("the process for %s lacks a state: %s", self._purpose, answer.error)
+            raise NoAnswer from answer.error
         raise answer.error
 
-    def kill(self) -> None:
-        """Kill the process; waiting callers get MirrorEnded."""
-        self._process.kill()
-        self._process.wait()
+    def end(self) -> None:
+        """Kill the process, if there is one; waiting callers get NoAnswer."""
+        process, self.process, self._link, self._is_up = self.process, None, None, False
+        with self._lock:
+            self._forget()
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """End the process for good; waiting callers get WriterStopped."""
+        self._is_closed = True
+        self.end()
 
     def _forget(self) -> None:
         self._needs_all, self._events = True, []

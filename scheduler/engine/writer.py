@@ -110,7 +110,8 @@ class Writer:
         self._is_urgent = False  # whether any waits that nothing should hold up
         self._disk = ThreadPoolExecutor(1, "muster-disk")
         self._executor = PlanExecutor(self._plan, options, self.instruments.solved, long_decision_s)
-        self._listeners: list[StateListener] = [self._executor]
+        self._listeners: list[StateListener] = []
+        self.add_listener(self._executor.mirror)
         self._planning = PlanningLoop(
             self._executor,
             options,

@@ -10,19 +10,16 @@ it is up, and whenever it fails, the threads answer.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from threading import Lock
 from typing import Any, TypeVar, TypeVarTuple
 
 from scheduler.core import State
-from scheduler.core.model.events import Event
-from scheduler.engine.mirror import MirrorEnded, NoSuchVersion, StateMirror
-from scheduler.engine.proposal import WriterStopped
+from scheduler.engine.mirror import NoAnswer, StateMirror
 from scheduler.identity import caller
 from scheduler.service.errors import exhausted
 
@@ -33,8 +30,6 @@ SHARE = 0.02  # of the time, which they may compute for ever without one
 PATIENCE_S = 0.25  # while one question keeps the process, the next one waits; then a thread answers
 IDLE_S = 600.0  # without questions, after which the process ends
 _LOADS = "scheduler.service.rpc.jobs.jobs"  # what most questions are of
-
-log = logging.getLogger("muster.questions")
 
 Answer = TypeVar("Answer")
 Given = TypeVarTuple("Given")
@@ -61,25 +56,11 @@ class Questions:
         self._idle_s = idle_s
         self._pending: Counter[str] = Counter()
         self._threads = ThreadPoolExecutor(THREADS, "muster-question")
-        self._newest: State | None = None
-        self._mirror: StateMirror | None = None
+        self.mirror = StateMirror("questions", _LOADS)
         self._turn = Lock()  # of the question that the mirror answers
         self._since_s = 0.0  # when the last turn began
         self._spent_s = 0.0  # computing in threads, less what they may at any rate
         self._asked_s = time.monotonic()
-        self._is_closed = False
-
-    def follow(self, events: Sequence[Event], state: State) -> None:
-        """Note durable events, which lead to `state`."""
-        self._newest = state
-        if self._mirror is not None:
-            self._mirror.follow(events, state)
-
-    def forget(self, state: State) -> None:
-        """Note that this state does not follow from the one before."""
-        self._newest = state
-        if self._mirror is not None:
-            self._mirror.forget(state)
 
     async def ask(self, compute: Callable[..., Answer], *arguments: Any) -> Answer:
         """Return the result of `compute`, run in a thread for this task's caller. Raises: ApiError
@@ -92,15 +73,13 @@ class Questions:
         """Return the result of a function of a module, which needs only a state and arguments that
         can be pickled, from the process if there is one. `state`: the newest."""
         self._review()
-        is_known = state is self._newest
+        is_known = state is self.mirror.newest
         return await self._counted(self._answered, is_known, compute, state, *arguments)
 
     def close(self) -> None:
         """Turn waiting callers away; what is under way ends by itself."""
-        self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._mirror is not None:
-            self._mirror.kill()
+        self.mirror.close()
 
     async def _counted(self, work: Callable[..., Answer], *arguments: Any) -> Answer:
         name = caller().name
@@ -122,42 +101,37 @@ class Questions:
         now_s = time.monotonic()
         self._spent_s = max(0.0, self._spent_s - SHARE * (now_s - self._asked_s))
         self._asked_s = now_s
-        is_wanted = self._has_process and self._spent_s >= self._start_s
-        if is_wanted and self._mirror is None and self._newest is not None:
-            self._mirror = StateMirror(self._newest, _LOADS)
-            asyncio.get_running_loop().call_later(self._idle_s, self._end_if_idle, self._mirror)
+        if self._has_process and self._spent_s >= self._start_s and self.mirror.process is None:
+            self.mirror.start()
+            self._end_if_idle()
 
-    def _end_if_idle(self, mirror: StateMirror) -> None:
+    def _end_if_idle(self) -> None:
         """End the process if nobody has asked for a while, and look again if somebody has."""
-        if mirror is not self._mirror or self._is_closed:
+        if self.mirror.process is None:
             return
         left_s = self._asked_s + self._idle_s - time.monotonic()
         if left_s > 0 or self._pending:
-            loop = asyncio.get_running_loop()
-            loop.call_later(max(left_s, 1.0), self._end_if_idle, mirror)
-            return
-        self._mirror, self._spent_s = None, 0.0
-        mirror.kill()
+            asyncio.get_running_loop().call_later(max(left_s, 1.0), self._end_if_idle)
+        else:
+            self.mirror.end()
+            self._spent_s = 0.0
 
     def _answered(
         self, is_known: bool, compute: Callable[..., Answer], state: State, *arguments: Any
     ) -> Answer:
-        mirror = self._mirror
-        if not is_known or mirror is None:
+        if not is_known or self.mirror.process is None:
             return self._here(compute, state, *arguments)
         left_s = self._since_s + PATIENCE_S - time.monotonic()
         if not self._turn.acquire(timeout=max(0.0, left_s)):
             return self._here(compute, state, *arguments, rests=True)
         self._since_s = time.monotonic()
         try:
-            if not mirror.is_up():  # until then one thread computes at a time
+            if not self.mirror.is_up():  # until then one thread computes at a time
                 return self._here(compute, state, *arguments, rests=True)
-            ask: Callable[..., Answer] = mirror.ask
-            return _computed(ask, mirror.take(), compute, state, *arguments)
-        except NoSuchVersion as error:
-            log.info("the process for questions lacks a state: %s", error)
-        except MirrorEnded as error:
-            self._drop_mirror(mirror, error)
+            ask: Callable[..., Answer] = self.mirror.ask
+            return _computed(ask, self.mirror.take(), compute, state, *arguments)
+        except NoAnswer:
+            self._spent_s = 0.0
         finally:
             self._turn.release()
         return self._here(compute, state, *arguments)
@@ -172,15 +146,6 @@ class Questions:
             self._spent_s += spent_s
             if rests:
                 time.sleep(min(spent_s, PATIENCE_S))
-
-    def _drop_mirror(self, mirror: StateMirror, error: Exception) -> None:
-        """Raises: WriterStopped when it was ended with the server."""
-        if self._is_closed:
-            raise WriterStopped from None
-        mirror.kill()
-        if self._mirror is mirror:  # else another thread has seen it
-            log.warning("the process for questions has ended (%s): threads answer", error)
-            self._mirror, self._spent_s = None, 0.0
 
 
 def _computed(compute: Callable[..., Answer], *arguments: Any) -> Answer:

@@ -77,21 +77,21 @@ def lasts(state: State, until: Path) -> int:
 @pytest.fixture(scope="module")
 def mirror() -> Iterator[StateMirror]:
     """A process that is up, for all tests that leave it so."""
-    mirror = StateMirror(loaded(fabric()))
+    mirror = StateMirror("tests")
+    mirror.start()
     wait_until(mirror.is_up)
     yield mirror
-    mirror.kill()
+    mirror.close()
 
 
 @pytest.fixture
 async def questions(mirror: StateMirror) -> AsyncIterator[Questions]:
     """With that process."""
     questions = Questions(has_process=True)
-    questions._mirror = mirror
-    questions.forget(loaded(fabric()))
+    questions.mirror = mirror
+    mirror.forget(loaded(fabric()))
     yield questions
-    if questions._mirror is mirror:
-        questions._mirror = None
+    questions.mirror = StateMirror("tests")
     questions.close()
 
 
@@ -105,13 +105,12 @@ async def _in_process(questions: Questions, state: State | None) -> int:
 
 
 async def test_the_process_answers_on_the_state_and_for_the_caller(questions: Questions) -> None:
-    state = questions._newest
-    assert state is not None
+    state = questions.mirror.newest
     act_for(Caller("ada", Role.VIEWER, "nlp"))
     for number in range(3):
         events: list[Event] = [JobSubmitted(1, f"u{number}", spec(f"j{number}", 2), "")]
         state = replay(events, state)
-        questions.follow(events, state)
+        questions.mirror.follow(events, state)
         pid, *answer = await questions.ask_on(state, seen, "word")
         assert pid != os.getpid()
         assert answer == [state.version, "ada", "word"]
@@ -120,21 +119,19 @@ async def test_the_process_answers_on_the_state_and_for_the_caller(questions: Qu
 async def test_a_question_is_about_the_state_of_its_time_or_one_that_only_might_be(
     questions: Questions,
 ) -> None:
-    before = questions._newest
-    assert before is not None
+    before = questions.mirror.newest
     asked = asyncio.ensure_future(questions.ask_on(before, seen, ""))
     await asyncio.sleep(0)
     events: list[Event] = [JobSubmitted(1, "u", spec("j", 2), "")]
     later = replay(events, before)
     might_be = await questions.ask_on(later, seen, "")
     assert might_be[:2] == (os.getpid(), later.version)
-    questions.follow(events, later)
+    questions.mirror.follow(events, later)
     assert (await asked)[1] == before.version
 
 
 async def test_what_the_computation_raises_comes_through(questions: Questions) -> None:
-    state = questions._newest
-    assert state is not None
+    state = questions.mirror.newest
     with pytest.raises(ApiError) as refusal:
         await questions.ask_on(state, missing)
     assert refusal.value.status() == not_found("job", "x").status()
@@ -154,29 +151,28 @@ async def test_a_process_that_dies_loses_no_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     questions, state = Questions(has_process=True, start_s=0.0), loaded(fabric())
-    questions.forget(state)
+    questions.mirror.forget(state)
     await _in_process(questions, state)
     with caplog.at_level(logging.WARNING):
         answers = (questions.ask_on(state, ends, os.getpid()) for _ in range(3))
         assert await asyncio.gather(*answers) == ["answered"] * 3
     assert caplog.text.count("the process for questions has ended") == 1
     await _in_process(questions, state)  # and a new one follows, which ends with the server
-    mirror = questions._mirror
-    assert mirror is not None
+    process = questions.mirror.process
+    assert process is not None
     asked = asyncio.ensure_future(questions.ask_on(state, lasts, tmp_path / "never"))
     await until(questions._turn.locked)
     questions.close()
     async with asyncio.timeout(LONG_S / 2):
         await asyncio.wait({asked})
     assert type(asked.exception()).__name__ == "WriterStopped"
-    assert mirror._process.poll() is not None
+    assert process.poll() is not None
 
 
 async def test_threads_answer_while_a_long_question_keeps_the_process(
     questions: Questions, tmp_path: Path
 ) -> None:
-    state = questions._newest
-    assert state is not None
+    state = questions.mirror.newest
     may_end = tmp_path / "may-end"
     long = asyncio.ensure_future(questions.ask_on(state, lasts, may_end))
     await until(questions._turn.locked)
@@ -192,12 +188,13 @@ async def test_threads_answer_while_a_long_question_keeps_the_process(
 
 async def test_a_process_that_nobody_asks_ends() -> None:
     questions = Questions(has_process=True, start_s=0.0, idle_s=0.3)
-    questions.forget(loaded(fabric()))
+    questions.mirror.forget(loaded(fabric()))
     try:
         await questions.ask_on(loaded(fabric()), seen, "")
-        assert isinstance(mirror := questions._mirror, StateMirror)
-        await until(lambda: questions._mirror is None)
-        assert mirror._process.poll() is not None
+        process = questions.mirror.process
+        assert process is not None
+        await until(lambda: questions.mirror.process is None)
+        assert process.poll() is not None
     finally:
         questions.close()
 
@@ -205,21 +202,22 @@ async def test_a_process_that_nobody_asks_ends() -> None:
 async def test_few_questions_start_no_process() -> None:
     questions = Questions(has_process=True)
     state = loaded(fabric())
-    questions.forget(state)
+    questions.mirror.forget(state)
     try:
         for _ in range(5):
             assert (await questions.ask_on(state, seen, ""))[0] == os.getpid()
-        assert questions._mirror is None
+        assert questions.mirror.process is None
         questions._spent_s = 1.0
         await questions.ask_on(state, seen, "")
-        assert questions._mirror is not None
+        assert questions.mirror.process is not None
     finally:
         questions.close()
 
 
 def test_ctrl_c_is_not_for_the_process(mirror: StateMirror) -> None:
     """A terminal sends it to the whole group of the server's process, also while Python starts."""
-    pid = mirror._process.pid
+    assert mirror.process is not None
+    pid = mirror.process.pid
     assert os.getpgid(pid) == pid != os.getpgid(0)
     assert os.getsid(pid) == os.getsid(0)  # else its niceness would count for nothing beside ours
 
@@ -301,17 +299,18 @@ def here() -> Mock:
 @pytest.fixture
 async def executor(here: Mock) -> AsyncIterator[PlanExecutor]:
     executor = PlanExecutor(here, LIMITS, lambda _: None, ALWAYS)
+    executor.mirror.forget(loaded(fabric()))
     await executor.decide(loaded(fabric()), 0)  # long, hence a process from now on
     await _until_up(executor)
     yield executor
     executor.close()
 
 
-async def _until_up(executor: PlanExecutor) -> StateMirror:
+async def _until_up(executor: PlanExecutor) -> subprocess.Popen[bytes]:
     """Its process, once it answers."""
-    await until(lambda: executor._other is not None and executor._other.is_up())
-    assert executor._other is not None
-    return executor._other
+    await until(executor.mirror.is_up)
+    assert executor.mirror.process is not None
+    return executor.mirror.process
 
 
 def _events(count: int, first: int = 0) -> list[Event]:
@@ -325,29 +324,31 @@ async def test_the_plans_are_those_of_the_thread(executor: PlanExecutor, here: M
     for hosts in (0, 3, 2, 4):
         changed = [FabricChanged(1, fabric(hosts=hosts).spec)] if hosts else []
         state = replay(events := [*changed, *_events(2, 10 * hosts)], state)
-        executor.follow(events, state)
+        executor.mirror.follow(events, state)
         answer = executor.decide(state, 5)
         later = replay(more := _events(1, 10 * hosts + 2), state)
-        executor.follow(more, later)
+        executor.mirror.follow(more, later)
         assert await answer == decide(state, 5, LIMITS)
         assert await executor.decide(later, 5) == decide(later, 5, LIMITS)
         state = later
     assert here.call_count == 1
-    mirror = await _until_up(executor)
-    mirror._link.close()  # as when the server is killed
-    assert await asyncio.to_thread(mirror._process.wait, 30) == 0
+    process = await _until_up(executor)
+    assert executor.mirror._link is not None
+    executor.mirror._link.close()  # as when the server is killed
+    assert await asyncio.to_thread(process.wait, 30) == 0
 
 
 async def test_a_process_that_dies_costs_no_decision(
     executor: PlanExecutor, here: Mock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = replay(_events(3), loaded(fabric()))
-    process = (await _until_up(executor))._process
+    state = replay(events := _events(3), loaded(fabric()))
+    executor.mirror.follow(events, state)
+    process = await _until_up(executor)
     process.kill()
     process.wait()
     with caplog.at_level(logging.WARNING):
         assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
-    assert "a thread plans" in caplog.text
+    assert "the process for decisions has ended" in caplog.text
     assert here.call_count == 2
     await _until_up(executor)  # and a new one follows
     assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
@@ -360,12 +361,12 @@ async def test_a_process_that_lost_count_costs_no_decision_and_begins_again(
     state = loaded(fabric())
     assert await executor.decide(state, 5) == decide(state, 5, LIMITS)
     later = replay(_events(2), state)  # of which it is not told
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         assert await executor.decide(later, 5) == decide(later, 5, LIMITS)
-    assert "(asked about version 3 at version 1): a thread plans" in caplog.text
+    assert "lacks a state: asked about version 3 at version 1" in caplog.text
     assert here.call_count == 2
     latest = replay(events := _events(1, 7), later)
-    executor.follow(events, latest)  # not from where it was
+    executor.mirror.follow(events, latest)  # not from where it was
     assert await executor.decide(latest, 5) == decide(latest, 5, LIMITS)
     assert here.call_count == 2
 
@@ -402,7 +403,7 @@ async def test_short_decisions_leave_the_thread_to_calls_while_many_come() -> No
 
     executor = PlanExecutor(spins, LIMITS, lambda _: None, long_s=1.0)
     await executor.decide(loaded(fabric()), 0)
-    assert executor._other is None
+    assert executor.mirror.process is None
     lasted_s = []
     for is_busy in (True, False):
         began_s = time.monotonic()

@@ -7,9 +7,9 @@ it is up, and whenever it fails, the thread decides.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from time import perf_counter, perf_counter_ns, thread_time
 from typing import Any
@@ -19,8 +19,7 @@ from placement.fabric.hostset import HostSet
 from placement.workload.request import Placement
 from scheduler.core import Job, Plan, SchedulingOptions, State, decide
 from scheduler.core.capacity.placer import make_placer
-from scheduler.core.model.events import Event
-from scheduler.engine.mirror import Lacking, MirrorEnded, NoSuchVersion, StateMirror
+from scheduler.engine.mirror import Lacking, NoAnswer, StateMirror
 
 LONG_S = 0.02
 _MOST_REST_S = 2.0
@@ -28,12 +27,11 @@ _MOST_REST_S = 2.0
 # short one in the thread longer, for that had Python's lock, without which no call is answered.
 _REST_BUSY, _REST_BUSY_HERE = 3, 9
 
-log = logging.getLogger("muster.writer")
-
 
 class PlanExecutor:
-    """Makes the decisions of one writer, one at a time, in a thread or in another process. `here`
-    decides in the thread; `solved` is told when each placement elsewhere was looked for.
+    """Makes the decisions of one writer, one at a time, in a thread or in another process, the
+    `mirror`. `here` decides in the thread; `solved` is told when each placement elsewhere was
+    looked for.
 
     `long_s`: the processor time from which on a decision counts as long and is made in a process;
     None: all are made in the thread.
@@ -46,45 +44,27 @@ class PlanExecutor:
         solved: Callable[[Spans], None],
         long_s: float | None = None,
     ) -> None:
+        self.mirror = StateMirror("decisions")
         self._here = here
         self._options = options
         self._solved = solved
         self._long_s = long_s
         self._thread = ThreadPoolExecutor(1, "muster-decide")
-        self._newest = State.empty()
-        self._other: StateMirror | None = None
         self._took_s = 0.0  # the last decision
         self._was_here = True
-        self._is_closed = False
-
-    def follow(self, events: Sequence[Event], state: State) -> None:
-        """Note durable events; the next decision begins from `state`."""
-        self._newest = state
-        if self._other is not None:
-            self._other.follow(events, state)
-
-    def forget(self, state: State) -> None:
-        """Note that this state does not follow from the one before."""
-        self._newest = state
-        if self._other is not None:
-            self._other.forget(state)
 
     def decide(self, state: State, now_ns: int) -> Coroutine[Any, Any, Plan]:
         """Return the answer of `here`, in whichever process it is computed. `state`: after all that
-        was followed until this call, whenever its answer is awaited."""
-        self._newest = state
-        worker = self._other if self._other is not None and self._other.is_up() else None
-        return self._answer(worker, state, now_ns, worker.take() if worker else None)
+        the mirror followed until this call, whenever its answer is awaited."""
+        return self._answer(state, now_ns, self.mirror.take() if self.mirror.is_up() else None)
 
-    async def _answer(
-        self, worker: StateMirror | None, state: State, now_ns: int, lacking: Lacking | None
-    ) -> Plan:
+    async def _answer(self, state: State, now_ns: int, lacking: Lacking | None) -> Plan:
         inside, loop = copy_context().run, asyncio.get_running_loop()
         plan = await loop.run_in_executor(
-            self._thread, inside, self._decide, worker, state, now_ns, lacking
+            self._thread, inside, self._decide, state, now_ns, lacking
         )
-        if self._is_long() and self._other is None:
-            self._other = StateMirror(self._newest)
+        if self._is_long():
+            self.mirror.start()
         return plan
 
     async def pace_decisions(self, is_busy: bool) -> None:
@@ -101,36 +81,17 @@ class PlanExecutor:
         return self._long_s is not None and self._took_s > self._long_s
 
     def close(self) -> None:
-        self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
-        if self._other is not None:
-            self._other.kill()
+        self.mirror.close()
 
-    def _decide(
-        self, worker: StateMirror | None, state: State, now_ns: int, lacking: Lacking | None
-    ) -> Plan:
-        if worker is None or lacking is None:
-            return self._decide_here(state, now_ns)
-        began_s = perf_counter()
-        try:
-            response = worker.ask(lacking, plan_response, state, now_ns, self._options)
-        except NoSuchVersion as error:
-            log.warning(
-                "the planning process is at another version of the log (%s): a thread plans", error
-            )
-            return self._decide_here(state, now_ns)
-        except MirrorEnded as error:
-            if self._is_closed:
-                raise
-            log.warning("the planning process has ended (%s): a thread plans", error)
-            worker.kill()
-            self._other = None
-            return self._decide_here(state, now_ns)
-        self._took_s, self._was_here = perf_counter() - began_s, False
-        self._solved(response.solves)
-        return response.plan
-
-    def _decide_here(self, state: State, now_ns: int) -> Plan:
+    def _decide(self, state: State, now_ns: int, lacking: Lacking | None) -> Plan:
+        if lacking is not None:
+            began_s = perf_counter()
+            with suppress(NoAnswer):
+                response = self.mirror.ask(lacking, plan_response, state, now_ns, self._options)
+                self._took_s, self._was_here = perf_counter() - began_s, False
+                self._solved(response.solves)
+                return response.plan
         began_s = thread_time()
         try:
             return self._here(state, now_ns)
