@@ -19,14 +19,13 @@ from scheduler.wire.cluster import links, tenants, windows
 from scheduler.wire.cluster.tenants import audit_filter, audit_record_to_proto
 from scheduler.wire.durations import nanoseconds
 from scheduler.wire.jobs import host_state, host_to_proto, job_state
-from scheduler.wire.lists import listing, paging
+from scheduler.wire.lists import filters, listing, paging
 
 JOBS_PAGE, MOST_JOBS = 100, 1_000
 HOSTS_PAGE, MOST_HOSTS = 1_000, 10_000
 WHOLE_PAGE = 1_000  # of tenants, of domains
 AUDIT_PAGE = 100
 WINDOWS_PAGE, MOST_WINDOWS = 100, 1_000
-_ALL = 2**31
 
 Member = TypeVar("Member")
 Item = TypeVar("Item")
@@ -94,11 +93,19 @@ def audit_page(
 def windows_page(
     state: State, request: service_pb2.ListWindowsRequest
 ) -> service_pb2.ListWindowsResponse:
-    """Return a page of windows. Raises: ApiError."""
+    """Return a page of the windows that are not over. Raises: ApiError."""
     states = _states(request.states, windows.window_state)
-    query = listing.Query(states, request.filter, request.order_by)
-    most, seen = size(request.page_size, WINDOWS_PAGE, MOST_WINDOWS), own_windows(state)
-    page = listing.windows(state, query, most, request.page_token, seen)
+    scope = listing.Query(states, request.filter, request.order_by).scope("windows")
+    order = paging.parse_order(
+        request.order_by, listing.WINDOW_ORDERS, lambda b: b.sequence, lambda b: b.window.name
+    )
+    is_seen, passes = own_windows(state), filters.parse(request.filter, windows.FILTERED)
+    wanted = [b for b in state.windows.values() if (not states or b.state in states) and is_seen(b)]
+    if request.filter:
+        wanted = [b for b in wanted if passes(windows.window_to_proto(state, b))]
+    order.sort(wanted)
+    most = size(request.page_size, WINDOWS_PAGE, MOST_WINDOWS)
+    page = paging.page(scope, wanted, order, most, request.page_token)
     return service_pb2.ListWindowsResponse(
         windows=[windows.window_to_proto(state, booking) for booking in page.items],
         next_page_token=page.next_token,
@@ -110,12 +117,14 @@ def tenants_page(
     state: State, request: service_pb2.ListTenantsRequest, now_ns: int
 ) -> service_pb2.ListTenantsResponse:
     """Return a page of the tenants that concern the caller. Raises: ApiError."""
-    who, every = caller(), standings(state, now_ns)
-    shown = [standing for standing in every if who.knows(state.tenants, standing.tenant.name)]
-    most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
-    page = listing.tenants(state, shown, request.filter, most, request.page_token)
+    who, passes = caller(), filters.parse(request.filter, tenants.FILTERED)
+    shown = (
+        each for each in standings(state, now_ns) if who.knows(state.tenants, each.tenant.name)
+    )
+    wanted = [*filter(passes, (tenants.tenant_to_proto(state, standing) for standing in shown))]
+    page = make_page("tenants", f"{state.tenants.digest} {request.filter}", wanted, request)
     return service_pb2.ListTenantsResponse(
-        tenants=[tenants.tenant_to_proto(state, standing) for standing in page.items],
+        tenants=page.items,
         next_page_token=page.next_token,
         default_tenant=who.tenant or state.tenants.default,
         digest=state.tenants.digest,
@@ -127,12 +136,13 @@ def links_page(
     state: State, request: service_pb2.ListLinksRequest
 ) -> service_pb2.ListLinksResponse:
     """Return a page of uplinks. Raises: ApiError."""
-    matches = links.link_filter(state, request.filter)
-    names = [n for n in links.link_names(state, every=request.show_all) if matches(n)]
+    names, busy = links.link_names(state, every=request.show_all), links.link_loads(state)
+    if request.filter:
+        passes = filters.parse(request.filter, links.FILTERED)
+        names = [name for name in names if passes(links.link_to_proto(state, name, None))]
     # A token is good for the same links: those that are up come and go with reports.
     of = f"{state.loaded_fabric.digest} {digest(*names)}"
     page, is_own = make_page("links", of, names, request), own_jobs(state)
-    busy = links.link_loads(state)
     return service_pb2.ListLinksResponse(
         links=[links.link_to_proto(state, name, is_own, busy) for name in page.items],
         next_page_token=page.next_token,
@@ -141,9 +151,11 @@ def links_page(
 
 
 def make_page(kind: str, of: str, items: Sequence[Item], request: Any) -> paging.Page[Item]:
-    """Return a page of a list without filter and order. Raises: ApiError."""
+    """Return a page of a list in its own order. `of`: identifies it. Raises: ApiError."""
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
-    return listing.in_order(kind, of, items, most, request.page_token)
+    order: paging.Order[int] = paging.Order(((int, False),))
+    page = paging.page([kind, of], range(len(items)), order, most, request.page_token)
+    return paging.Page(tuple(items[at] for at in page.items), page.next_token)
 
 
 def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> frozenset[Member]:

@@ -21,6 +21,10 @@ from scheduler.wire.lists import filters
 from scheduler.wire.names import job_resource
 from scheduler.wire.specs import numbers
 
+FILTERED = filters.fields_of(
+    link_pb2.Link.DESCRIPTOR,
+    *("name", "tier", "share", "carried_share", "use", "detail", "reason", "windows"),
+)
 _USES = numbers(link_pb2.LinkUse, "LINK_USE", LinkUse)
 GBPS = 8 / 1e9  # of one byte a second
 
@@ -48,15 +52,16 @@ def link_loads(state: State) -> LinkLoads:
 
 
 def link_to_proto(
-    state: State, name: str, is_seen: Callable[[Job], bool], busy: LinkLoads = IDLE
+    state: State, name: str, is_seen: Callable[[Job], bool] | None, busy: LinkLoads = IDLE
 ) -> link_pb2.Link:
-    """Convert an uplink. `is_seen`: tells of which jobs the caller may know."""
+    """Convert an uplink. `is_seen`: tells of which jobs the caller may know; None: no matter which
+    jobs cross it. Cost: with jobs O(gangs)."""
     fabric, record, shown = state.loaded_fabric, state.link(name), redact_for_caller(state)
     depth, number = uplink_of(fabric, name, "name")
     built = float(fabric.as_built.tiers[depth].uplink_bytes_per_s[number])
     now = float(fabric.tiers[depth].uplink_bytes_per_s[number])
     windows = [w for w, booking in state.windows.items() if name in booking.window.links]
-    crossing = _crossing(state, masks(fabric, depth)[number])
+    crossing = _crossing(state, masks(fabric, depth)[number]) if is_seen else ()
     return link_pb2.Link(
         name=name,
         tier=fabric.tiers[depth].name,
@@ -69,7 +74,7 @@ def link_to_proto(
         windows=windows,
         carried_share=now / built,
         built_gbps=built * GBPS,
-        crossed_by=[job_resource(job) for job in crossing if is_seen(job)],
+        crossed_by=[job_resource(job) for job in crossing if is_seen and is_seen(job)],
         version=state.version,
         etag=link_etag(name, record),
         busy_share=busy.steps.get(name, 0.0),
@@ -94,42 +99,3 @@ def link_names(state: State, *, every: bool = False) -> list[str]:
         return [name for tier in fabric.tiers for name in tier.domains]
     names = {*state.links, *(n for b in state.windows.values() for n in b.window.links)}
     return sorted(names, key=lambda name: uplink_of(fabric, name, "name"))
-
-
-def link_filter(state: State, text: str) -> Callable[[str], bool]:
-    """Return a test of whether the link of a domain passes a filter. Raises: BadFilter."""
-    fabric, shown = state.loaded_fabric, redact_for_caller(state)
-
-    def remaining_share(name: str) -> float:
-        depth, number = uplink_of(fabric, name, "name")
-        built = fabric.as_built.tiers[depth].uplink_bytes_per_s[number]
-        return float(fabric.tiers[depth].uplink_bytes_per_s[number] / built)
-
-    def detail(name: str) -> str:
-        record = state.link(name)
-        return shown(record.detail, record.share_ns)
-
-    def reason(name: str) -> str:
-        record = state.link(name)
-        return shown(record.reason, record.use_ns)
-
-    def tier(name: str) -> str:
-        return fabric.tiers[uplink_of(fabric, name, "name")[0]].name
-
-    return filters.parse(
-        text,
-        {
-            "name": filters.TextField(lambda name: name),
-            "tier": filters.TextField(tier),
-            "share": filters.NumberField(lambda name: state.link(name).share, is_whole=False),
-            "carried_share": filters.NumberField(remaining_share, is_whole=False),
-            "use": filters.ChoiceField(
-                lambda name: state.link(name).use.name, tuple(LinkUse.__members__), "LINK_USE_"
-            ),
-            "detail": filters.TextField(detail),
-            "reason": filters.TextField(reason),
-            "windows": filters.NamesField(
-                lambda name: [w for w, b in state.windows.items() if name in b.window.links]
-            ),
-        },
-    )

@@ -94,6 +94,11 @@ def _row(row: UsageSum, end_ns: int) -> service_pb2.UsageRow:
     )
 
 
+FILTERED = filters.fields_of(
+    tenant_pb2.Tenant.DESCRIPTOR,
+    *("name", "uid", "parent", "weight", "guaranteed_gpus", "held_gpus", "queued_gpus"),
+    *("create_time", "update_time"),
+)
 _FIELDS: Final[dict[str, filters.Field]] = {
     "actor": filters.TextField(lambda record: record.actor),
     "event": filters.TextField(lambda record: type(record.event).__name__),

@@ -19,10 +19,17 @@ from scheduler.identity import redact_for_caller
 from scheduler.v1 import service_pb2, window_pb2
 from scheduler.wire.durations import nanoseconds
 from scheduler.wire.jobs import timestamp
+from scheduler.wire.lists import filters
 from scheduler.wire.lists.listing import window_uid
 from scheduler.wire.names import job_resource
 from scheduler.wire.specs import numbers
 
+FILTERED = filters.fields_of(
+    window_pb2.Window.DESCRIPTOR,
+    *("name", "uid", "kind", "state", "tenant", "reason"),
+    *("start_time", "end_time", "create_time", "update_time"),
+    hosts="chosen_hosts",
+)
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)
 _LEAVES = numbers(window_pb2.WindowLeave, "WINDOW_LEAVE", Leave)
 _STATES = numbers(window_pb2.WindowState, "WINDOW_STATE", WindowState)

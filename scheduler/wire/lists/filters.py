@@ -20,6 +20,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from typing import Any, Final, TypeVar
 
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from muster.structs import struct
 from placement import BadInput
 from scheduler.files.timeparse import TIME, parse_time
@@ -100,6 +103,28 @@ class NamesField:
 
 
 Field = TextField | NumberField | TimeField | ChoiceField | MapField | NamesField
+
+
+def fields_of(kind: Descriptor, *names: str, **others: str) -> dict[str, Field]:
+    """Return fields that messages of this kind have, for filters of messages. `others`: those that
+    a filter calls otherwise, by what it calls them."""
+    named = {name: name for name in names} | others
+    return {word: _field_of(kind.fields_by_name[name]) for word, name in named.items()}
+
+
+def _field_of(of: FieldDescriptor) -> Field:
+    get = operator.attrgetter(of.name)
+    if of.is_repeated:
+        return NamesField(get)
+    if of.message_type is Timestamp.DESCRIPTOR:
+        return TimeField(lambda item: get(item).ToNanoseconds() if item.HasField(of.name) else None)
+    if of.enum_type is not None:
+        prefix = of.enum_type.values[0].name.removesuffix("UNSPECIFIED")
+        words = {v.number: v.name.removeprefix(prefix) for v in of.enum_type.values}
+        return ChoiceField(lambda item: words[get(item)], [*words.values()][1:], prefix)
+    if of.type == FieldDescriptor.TYPE_STRING:
+        return TextField(get)
+    return NumberField(get, is_whole=of.type != FieldDescriptor.TYPE_DOUBLE)
 
 
 def parse(text: str, fields: Mapping[str, Field]) -> Test:

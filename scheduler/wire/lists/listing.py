@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -12,9 +12,8 @@ from muster.structs import replace, struct
 from placement.fabric.tree import Fabric
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.model.lifecycle import HOLDING, LIVE, WindowState
-from scheduler.core.model.window import Booking, WindowKind
+from scheduler.core.model.window import Booking
 from scheduler.core.names import HIDDEN, short_name
-from scheduler.core.tenancy.standing import TenantStanding
 from scheduler.eventlog.ended_jobs import EndedJobs
 from scheduler.eventlog.store import EndedQuery
 from scheduler.identity import redact_for_caller, user
@@ -95,7 +94,7 @@ _JOB_FIELDS: Final[dict[str, filters.Field]] = {
 }
 
 
-_WINDOW_ORDERS: Final[dict[str, Callable[[Booking], Any]]] = {
+WINDOW_ORDERS: Final[dict[str, Callable[[Booking], Any]]] = {
     "create_time": lambda booking: booking.create_ns,
     "update_time": lambda booking: booking.update_ns,
     "start_time": lambda booking: booking.window.start_ns,
@@ -227,89 +226,10 @@ def hosts(
     return paging.page(query.scope("hosts"), wanted, order, size, token)
 
 
-def windows(
-    state: State,
-    query: Query,
-    size: int,
-    token: str,
-    is_seen: Callable[[Booking], bool] = everybodys,
-) -> Page[Booking]:
-    """Return a page of the windows that are not over and that `is_seen` lets the caller see.
-
-    Raises: BadToken, BadOrder, BadFilter.
-    """
-    order = paging.parse_order(
-        query.order_by, _WINDOW_ORDERS, lambda b: b.sequence, lambda b: b.window.name
-    )
-    passes = filters.parse(query.filter, _window_fields(state))
-    of_state = (b for b in state.windows.values() if not query.states or b.state in query.states)
-    wanted = [booking for booking in of_state if is_seen(booking) and passes(booking)]
-    order.sort(wanted)
-    return paging.page(query.scope("windows"), wanted, order, size, token)
-
-
-def _window_fields(state: State) -> dict[str, filters.Field]:
-    kinds, states = (kind.name for kind in WindowKind), ("PENDING", "OPEN")
-    shown = redact_for_caller(state)
-    return {
-        "name": filters.TextField(lambda booking: booking.window.name),
-        "uid": filters.TextField(lambda booking: window_uid(state, booking)),
-        "kind": filters.ChoiceField(
-            lambda booking: booking.window.kind.name, tuple(kinds), "WINDOW_KIND_"
-        ),
-        "state": filters.ChoiceField(lambda booking: booking.state.name, states, "WINDOW_STATE_"),
-        "tenant": filters.TextField(lambda booking: booking.window.tenant),
-        "reason": filters.TextField(lambda b: shown(b.window.reason, b.change_ns)),
-        "start_time": filters.TimeField(lambda booking: booking.window.start_ns),
-        "end_time": filters.TimeField(lambda booking: booking.window.end_ns),
-        "create_time": filters.TimeField(lambda booking: booking.create_ns),
-        "update_time": filters.TimeField(lambda booking: booking.update_ns),
-        "hosts": filters.NamesField(lambda booking: booking.window.hosts),
-    }
-
-
 def window_uid(state: State, booking: Booking) -> str:
     """Return a uid that replays of a log repeat and no other window of it has."""
     made = f"{state.origin}/{booking.create_ns}/{booking.sequence}"
     return str(uuid5(_WINDOWS, f"{made}/{booking.window.name}"))
-
-
-def tenants(
-    state: State,
-    standings: Sequence[TenantStanding],
-    filter: str,
-    size: int,
-    token: str,
-) -> Page[TenantStanding]:
-    """Return a page of those of these tenants that pass the filter, in their order. Raises:
-    BadToken, BadFilter."""
-    passes = filters.parse(filter, _tenant_fields(state))
-    places = {standing.tenant.name: at for at, standing in enumerate(standings)}
-    query = Query(filter=filter, order_by=state.tenants.digest)
-
-    def place(standing: TenantStanding) -> int:
-        return places[standing.tenant.name]
-
-    wanted = [standing for standing in standings if passes(standing)]
-    return paging.page(query.scope("tenants"), wanted, Order(((place, False),)), size, token)
-
-
-def _tenant_fields(state: State) -> dict[str, filters.Field]:
-    return {
-        "name": filters.TextField(lambda standing: standing.tenant.name),
-        "uid": filters.TextField(lambda standing: tenant_uid(state, standing.tenant.name)),
-        "parent": filters.TextField(lambda standing: standing.tenant.parent),
-        "weight": filters.NumberField(lambda standing: standing.tenant.weight),
-        "guaranteed_gpus": filters.NumberField(lambda standing: standing.guaranteed_gpus),
-        "held_gpus": filters.NumberField(lambda standing: standing.held_gpus),
-        "queued_gpus": filters.NumberField(lambda standing: standing.queued_gpus),
-        "create_time": filters.TimeField(
-            lambda standing: state.mark(standing.tenant.name).create_ns
-        ),
-        "update_time": filters.TimeField(
-            lambda standing: state.mark(standing.tenant.name).update_ns
-        ),
-    }
 
 
 def tenant_uid(state: State, name: str) -> str:
@@ -375,15 +295,6 @@ def holders(state: State) -> dict[int, HeldHost]:
         sharers = tuple(map(state.jobs.__getitem__, names))
         held[host] = HeldHost(host, sharers[0], 0, sharers)
     return held
-
-
-def in_order(kind: str, of: str, items: Sequence[Item], size: int, token: str) -> Page[Item]:
-    """Return a page of items in their own order. `of`: identifies the list; tokens are good for no
-    other list. Raises: BadToken."""
-    places = range(len(items))
-    order: Order[int] = Order(((int, False),))
-    page = paging.page([kind, of], places, order, size, token)
-    return Page(tuple(items[at] for at in page.items), page.next_token)
 
 
 def describe_host(

@@ -10,7 +10,8 @@ import pytest
 
 from scheduler.core import HostState, Job, JobState, State
 from scheduler.core.model.commands import UpdateJob
-from scheduler.core.model.lifecycle import WindowState
+from scheduler.service.pagination import windows_page
+from scheduler.v1 import service_pb2, window_pb2
 from scheduler.wire.lists.filters import (
     DEEPEST,
     LONGEST,
@@ -24,7 +25,7 @@ from scheduler.wire.lists.filters import (
     TimeField,
     parse,
 )
-from scheduler.wire.lists.listing import Query, hosts, jobs, windows
+from scheduler.wire.lists.listing import Query, hosts, jobs
 from scheduler.wire.lists.paging import BadOrder, BadToken, page, parse_order
 from tests.build import cancel, cordon, loaded, run, started, submit
 from tests.cases import case
@@ -303,8 +304,12 @@ BOOKED = run(
 )
 
 
-def windows_of(state: State, query: Query = EVERYTHING, token: str = "") -> list[str]:
-    return [booking.window.name for booking in windows(state, query, 9, token).items]
+def window_page(**request: Any) -> service_pb2.ListWindowsResponse:
+    return windows_page(BOOKED, service_pb2.ListWindowsRequest(**request))
+
+
+def windows_of(**request: Any) -> list[str]:
+    return [window.name for window in window_page(**request).windows]
 
 
 def test_windows_are_ordered_and_come_in_pages() -> None:
@@ -314,10 +319,9 @@ def test_windows_are_ordered_and_come_in_pages() -> None:
         ("name", ["held", "w0", "w1", "w2", "w3"]),
         ("name desc", ["w3", "w2", "w1", "w0", "held"]),
     ]:
-        query = Query(order_by=order)
-        assert (order, windows_of(BOOKED, query)) == (order, found)
-        token = windows(BOOKED, query, 2, "").next_token
-        assert windows_of(BOOKED, query, token) == found[2:]
+        assert (order, windows_of(order_by=order)) == (order, found)
+        token = window_page(order_by=order, page_size=2).next_page_token
+        assert windows_of(order_by=order, page_token=token) == found[2:]
 
 
 def test_windows_are_found_by_what_they_are() -> None:
@@ -329,5 +333,5 @@ def test_windows_are_found_by_what_they_are() -> None:
         ('end_time = "1970-01-01T00:16Z"', ["held"]),
         ("state = OPEN", []),
     ]:
-        assert (text, windows_of(BOOKED, Query(filter=text))) == (text, found)
-    assert windows_of(BOOKED, Query(frozenset({WindowState.OPEN}))) == []
+        assert (text, windows_of(filter=text)) == (text, found)
+    assert windows_of(states=[window_pb2.WINDOW_STATE_OPEN]) == []
