@@ -132,7 +132,7 @@ def replayed(variant: Variant, fabric: Fabric, outages: Iterable[Outage]) -> Res
 
     jobs = TraceFile(TRACE, find_format("muster"), refused)
     replay = Replay(experiment, jobs, sink, outages)
-    metrics.use_times(replay.modelled)
+    metrics.follow(replay)
     replay.run()
     parts = metrics.parts()
     retired = moves[HostMove.RETIRE]

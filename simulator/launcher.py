@@ -19,7 +19,7 @@ from scheduler.core.model.events import Event, JobEnded
 from scheduler.core.model.lifecycle import JobState
 from simulator.kernel import SimulationKernel
 from simulator.sim_events import END, GangFinished
-from simulator.timing import Timing
+from simulator.timing import FlatTiming, ModelledTiming
 from simulator.traces.record import TraceOutcome
 
 IN_TRACE = "as in the trace"
@@ -40,7 +40,7 @@ class SimulatedLauncher(Launcher):
         self,
         kernel: SimulationKernel,
         end: Callable[[EndJob | CancelJob], None],
-        timing: Timing,
+        timing: FlatTiming | ModelledTiming,
         effects: EffectReader,
     ) -> None:
         self.unsuccessful: set[str] = set()

@@ -84,7 +84,7 @@ class Replay:
         self._timing: FlatTiming | ModelledTiming = self.modelled or FlatTiming(
             lambda: self._engine.state
         )
-        self._asked: dict[str, float] = {}
+        self._live: dict[str, tuple[TraceJob, float]] = {}  # with the share of its GPUs asked for
         self._down_ns: dict[str, int] = {}
         self._experiment = experiment
         self._jobs = iter(jobs)
@@ -159,7 +159,7 @@ class Replay:
         self._sink(event, state)
         self._launcher.forget(event)
         if isinstance(event, JobEnded):
-            self._asked.pop(event.name, None)
+            self._live.pop(event.name, None)
         elif isinstance(event, JobRequeued) and self._is_stuck(event):
             self._kernel.at(event.time_ns, JobGivenUp(event.name), END)
 
@@ -179,7 +179,11 @@ class Replay:
 
     def requested_share(self, name: str) -> float:
         """Return the share of a live job's GPUs that it asked for, by its trace."""
-        return self._asked.get(name, 1.0)
+        return self._live[name][1] if name in self._live else 1.0
+
+    def arrived(self, name: str) -> TraceJob | None:
+        """Return a live job as it stands in the trace; None for one that came before."""
+        return self._live[name][0] if name in self._live else None
 
     def is_unsuccessful(self, name: str) -> bool:
         """Return whether a job that is live, or ends right now, fails or is cancelled, as in its
@@ -216,7 +220,7 @@ class Replay:
         if refusal is None:
             hosts = spec.request.hosts_needed(experiment.fabric.gpus_per_host)
             taken = spec.request.part_gpus(gpus_per_host) or hosts * gpus_per_host
-            self._asked[spec.name] = min(1.0, job.gpus / taken)
+            self._live[spec.name] = job, min(1.0, job.gpus / taken)
             self._timing.expect(spec.name, job.run_ns, spec.request, hosts)
             self._launcher.expect(spec.name, job.outcome)
         else:

@@ -18,7 +18,7 @@ from scheduler.core.queue.policies import queue_policy
 from scheduler.files.errors import InputError, Problem
 from simulator import failures
 from simulator.collectors.metrics import Metrics
-from simulator.collectors.recorder import Collectors, Recorder
+from simulator.collectors.recorder import Recorder
 from simulator.experiment import Experiment, TraceSource
 from simulator.replay import ArrivalCounts, RefusedJob, Replay
 from simulator.report.folder import ReportFolder
@@ -55,7 +55,7 @@ def run(
     """
     folder = report.folder if report else None
     with Recorder(experiment.fabric, folder, has_report_data or report is not None) as recorder:
-        totals, report_data = _replayed(experiment, Collectors(recorder), warn, on_progress)
+        totals, report_data = _replayed(experiment, recorder, warn, on_progress)
     if report:
         report.finish(totals, report_data)
     if has_report_data:
@@ -65,7 +65,7 @@ def run(
 
 def _replayed(
     experiment: Experiment,
-    collectors: Collectors,
+    recorder: Recorder,
     warn: Warn | None,
     on_progress: Callable[[Progress], None] | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -81,16 +81,13 @@ def _replayed(
 
     jobs = _selected(source, trace)
     stream = _outages(experiment)
-    replay = Replay(experiment, jobs, collectors.feed, stream, refused)
-    collectors.use_effects(replay.effects)
-    collectors.metrics.use_times(replay.modelled)
-    collectors.metrics.use_ends(replay.is_unsuccessful)
-    collectors.metrics.use_sizes(replay.requested_share)
+    replay = Replay(experiment, jobs, recorder.feed, stream, refused)
+    recorder.follow(replay)
 
     def step() -> None:
         if on_progress:
-            ended = collectors.metrics.submitted - collectors.metrics.unfinished
-            on_progress(Progress(trace.records, ended, collectors.metrics.events))
+            ended = recorder.metrics.submitted - recorder.metrics.unfinished
+            on_progress(Progress(trace.records, ended, recorder.metrics.events))
 
     tally = replay.run(step if on_progress else None)
     if not tally.offered:
@@ -98,17 +95,17 @@ def _replayed(
         if not trace.jobs:
             text += advice(source.path, trace.format)
         raise InputError(Problem("", text, str(source.path)))
-    collectors.invariants.check(tally, collectors.metrics)
+    recorder.invariants.check(tally, recorder.metrics)
     seconds = time.perf_counter() - begin
-    totals = _totals(experiment, collectors.metrics, tally, skipped, seconds)
+    totals = _totals(experiment, recorder.metrics, tally, skipped, seconds)
     totals["warnings"] = [
         sentence
         for log in stream.logs
-        for sentence in log.warnings(collectors.metrics.makespan_ns / SECOND_NS)
+        for sentence in log.warnings(recorder.metrics.makespan_ns / SECOND_NS)
     ]
-    totals["warnings"] += _unreserved(experiment.options, collectors.metrics.most_waiting)
-    totals["log_sha256"] = collectors.recorder.digest()
-    return totals, collectors.report_data()
+    totals["warnings"] += _unreserved(experiment.options, recorder.metrics.most_waiting)
+    totals["log_sha256"] = recorder.log.digest
+    return totals, recorder.report_data()
 
 
 def _totals(

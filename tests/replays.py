@@ -139,9 +139,7 @@ def replayed(
         **more,
     )
     replay = Replay(experiment, jobs, sink, outages)
-    metrics.use_times(replay.modelled)
-    metrics.use_ends(replay.is_unsuccessful)
-    metrics.use_sizes(replay.requested_share)
+    metrics.follow(replay)
     tally = replay.run()
     return World(fabric, log, rows, metrics, tally, replay.modelled, replay.false_swaps)
 

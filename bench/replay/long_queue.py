@@ -110,7 +110,7 @@ def replayed(
     expect_no_cycles()
     begin = time.process_time()
     replay = Replay(experiment, jobs, sink)
-    metrics.use_effects(replay.effects)
+    metrics.follow(replay)
     count = replay.run().offered
     metrics.totals(fabric.host_count)
     return QueueRun(setting, policy, count, events, time.process_time() - begin)

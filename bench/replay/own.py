@@ -46,7 +46,7 @@ def simulate(jobs: Path, hosts: int, policy: str) -> dict[str, Any]:
     experiment = Experiment(machine(hosts), SchedulingOptions(policy=policy))
     trace = TraceFile(jobs, find_format("swf"), lambda path, bad: None)
     replay = Replay(experiment, trace, sink)
-    metrics.use_effects(replay.effects)
+    metrics.follow(replay)
     replay.run()
     totals = metrics.totals(hosts)
     return {"seconds": time.process_time() - begin, "starts": starts, "totals": totals}

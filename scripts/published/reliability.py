@@ -111,7 +111,7 @@ def _ettr(gang: Gang, seed: int) -> float:
     metrics = Metrics()
     outages = parse(f"poisson:rate={gang.rate},repair_h=0")(fabric, seed)
     replay = Replay(experiment, [job], metrics.feed, outages)
-    metrics.use_times(replay.modelled)
+    metrics.follow(replay)
     replay.run()
     return float(metrics.parts()["ettr"])
 

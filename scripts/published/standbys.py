@@ -17,11 +17,10 @@ from scheduler.core import Tenants
 from scheduler.core.model.job import SECOND_NS, JobSpec
 from scripts.published.reliability import AT_ONCE
 from simulator.collectors.metrics import Metrics
-from simulator.collectors.time_account import TimeAccount
 from simulator.experiment import Experiment
 from simulator.failures import parse
 from simulator.replay import Replay
-from simulator.timing import TimeModel, load_time_model
+from simulator.timing import TimeAccount, TimeModel, load_time_model
 from simulator.traces.record import TraceJob
 
 DAY_S, SEEDS = 86_400, 3
@@ -45,7 +44,7 @@ def replayed(
     )
     metrics = Metrics()
     replay = Replay(experiment, [job], metrics.feed, parse(failures)(fabric, seed))
-    metrics.use_times(replay.modelled)
+    metrics.follow(replay)
     replay.run()
     return metrics
 

@@ -76,6 +76,7 @@ def compare_command(
     Every combination of options that are given several times is a variant. The
     first variant is the baseline. --failures none stands for no failures.
     """
+    from simulator.cli.terminal import note_replaced
     from simulator.experiment_file import ParameterGrid
     from simulator.study import PointStore
 
@@ -89,6 +90,7 @@ def compare_command(
     for point in grid.points:
         for key, message in conflicts(point):
             raise InputError(Problem(BY_KEY[key].flag, message))
+    note_replaced(report, "points.json")
     _run(grid, PointStore(None), StudyOutput(report, output, report), processes, dask)
 
 

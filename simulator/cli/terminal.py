@@ -52,11 +52,18 @@ def run_with_progress(experiment: Experiment, folder: Path | None = None) -> dic
         expect_no_cycles()
     console, warnings = Console(stderr=True), Warnings()
     report = ReportFolder(folder) if folder else None
+    note_replaced(folder, "totals.json")
     bar = _progress(console, path.name) if console.is_terminal else nullcontext()
     with violations_reported(), _full_disk_named(folder), bar as on_progress:
         totals = run(experiment, report, warnings.add, on_progress)
     warnings.close()
     return totals
+
+
+def note_replaced(folder: Path | None, file: str) -> None:
+    """Say on stderr that a report replaces one of which the folder has this file."""
+    if folder and (folder / file).exists():
+        typer.echo(f"note: {folder} has a report already, which is replaced", err=True)
 
 
 @contextmanager

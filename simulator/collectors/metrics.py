@@ -3,7 +3,7 @@
 Wait: submit to first start. Bounded slowdown: (end - submit) / run, at least 1, with a
 run below 10 s counted as 10 s (Feitelson 2001). Utilization: host-seconds in which
 ranks ran, over hosts x makespan. What time went to, goodput and ETTR are the accounts of
-jobs (accounts.py), summed up.
+jobs, summed up.
 """
 
 from __future__ import annotations
@@ -30,14 +30,8 @@ from scheduler.core.model.job_account import shown
 from scheduler.core.model.lifecycle import HostMove, JobState, RequeueCause
 from scheduler.core.model.records.goodput import NOTHING, Goodput
 from scheduler.core.model.restart_option import AT_HOME, RestartOption, taken
-from simulator.collectors.time_account import (
-    EMPTY,
-    PARTS,
-    AttemptTimes,
-    TimeAccount,
-    settled,
-)
-from simulator.timing import AttemptTime
+from simulator.replay import Replay
+from simulator.timing import EMPTY, PARTS, TimeAccount
 
 FLOOR_NS = 10 * SECOND_NS
 PERCENTILES = (50, 95, 99)
@@ -47,7 +41,8 @@ PERCENTILES = (50, 95, 99)
 class JobRow:
     """One ended job. `run_ns`: its productive time, or how long it ran if it did not complete;
     `host_ns`: hosts x time they ran; `part_gpus`: GPUs of its host, of one that left it others;
-    `time`, `host_time`: what its time went to, and that of its hosts."""
+    `time`, `host_time`: what its time went to, and that of its hosts; `gpus`, `user`: as in its
+    trace."""
 
     name: str
     submit_ns: int
@@ -59,6 +54,9 @@ class JobRow:
     host_time: TimeAccount
     outcome: JobState
     part_gpus: int = 0
+    gpus: int = 0
+    tenant: str = ""
+    user: str = ""
 
     @property
     def run_ns(self) -> int:
@@ -112,9 +110,7 @@ class Metrics:
         self.last_end_ns: int | None = None
         self.largest: JobRow | None = None  # of the jobs that ran, the first to end
         self._effects = EffectReader()
-        self._known: AttemptTimes | None = None
-        self._is_unsuccessful: Callable[[str], bool] = lambda name: False
-        self._requested_share: Callable[[str], float] = lambda name: 1.0
+        self._replay: Replay | None = None
         self._unasked_host_ns = 0.0  # of GPUs that jobs took and did not ask for
         self._shared_host_ns = self._parts_host_ns = 0  # hosts with parts, and these alone
         self._in_vain_ns = self._in_vain_host_ns = 0
@@ -126,23 +122,10 @@ class Metrics:
         self._now_ns = 0
         self._state = State.empty()
 
-    def use_effects(self, effects: EffectReader) -> None:
-        """Share a reader of the log's effects with others."""
-        self._effects = effects
-
-    def use_times(self, known: AttemptTimes | None) -> None:
-        """Use the times of a time model where it knows more than the scheduler; None: none."""
-        self._known = known
-
-    def use_ends(self, is_unsuccessful: Callable[[str], bool]) -> None:
-        """Use which jobs end unsuccessfully, whose work is then not productive. Without it all
-        saved work is productive, also of a job that fails and of one that the end of a replay
-        cancels."""
-        self._is_unsuccessful = is_unsuccessful
-
-    def use_sizes(self, requested_share: Callable[[str], float]) -> None:
-        """Count of each job only the share of its GPUs that it asked for; without this, all."""
-        self._requested_share = requested_share
+    def follow(self, replay: Replay) -> None:
+        """Use what this replay knows beyond its log: what jobs asked for, which of them fail as in
+        their trace, so that their work is not productive, and the times of its time model."""
+        self._replay, self._effects = replay, replay.effects
 
     @property
     def completed(self) -> int:
@@ -225,12 +208,16 @@ class Metrics:
         self.preempted_host_ns += spent.running - spent.productive
 
     def _ended(self, change: JobChange) -> None:
-        name, outcome = change.job.name, change.job.state
+        name, outcome, replay = change.job.name, change.job.state, self._replay
         job = self._open.pop(name)
         account = self._state.ended[job.uid].goodput
-        time, hosts = self._known.spent(name) if self._known else (None, None)
-        all_time, host_time = settled(account.time, time), settled(account.hosts, hosts)
-        if self._is_unsuccessful(name):
+        time, hosts = self._known(name)
+        all_time, host_time = (
+            TimeAccount.of(account.time, time),
+            TimeAccount.of(account.hosts, hosts),
+        )
+        arrived = replay.arrived(name) if replay else None
+        if replay and replay.is_unsuccessful(name):
             self._in_vain_ns += all_time.productive
             self._in_vain_host_ns += host_time.productive
             all_time = all_time.in_vain(all_time.productive)
@@ -246,8 +233,12 @@ class Metrics:
             host_time,
             outcome,
             change.job.part_gpus,
+            arrived.gpus if arrived else 0,
+            change.job.tenant,
+            arrived.user if arrived else "",
         )
-        self._unasked_host_ns += host_time.running * (1 - self._requested_share(name))
+        requested = replay.requested_share(name) if replay else 1.0
+        self._unasked_host_ns += host_time.running * (1 - requested)
         if change.job.part_gpus:
             self._parts_host_ns += account.hosts.holding
         self._time += account.time
@@ -260,34 +251,38 @@ class Metrics:
         if self._on_row:
             self._on_row(row)
 
+    def _known(
+        self, name: str | None = None
+    ) -> tuple[TimeAccount, TimeAccount] | tuple[None, None]:
+        """The times of ended attempts of a job, or of all, by the time model, if there is one."""
+        if self._replay is None or (modelled := self._replay.modelled) is None:
+            return None, None
+        return (modelled.time, modelled.host_time) if name is None else modelled.spent(name)
+
     def _host_time(self, name: str) -> TimeAccount:
         """Host time of the ended attempts of a live job."""
-        known = self._known.spent(name)[1] if self._known else None
-        return settled(self._state.jobs[name].goodput.hosts, known)
+        return TimeAccount.of(self._state.jobs[name].goodput.hosts, self._known(name)[1])
 
     def settled(self) -> TimeAccount:
         """Return the host time of all jobs, without what attempts that still run have run."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
-        account = settled(sum(live, self._state.spent), self._in_all()[1])
+        account = TimeAccount.of(sum(live, self._state.spent), self._known()[1])
         return account.in_vain(self._in_vain_host_ns)
 
     def ran(self) -> tuple[int, int]:
         """Return the host time in which ranks of ended attempts ran: by the scheduler, and by the
         time model. They must agree."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
-        account, known = sum(live, self._state.spent), self._in_all()[1]
-        return account.running, account.running if known is None else known.ran
-
-    def _in_all(self) -> tuple[AttemptTime, AttemptTime] | tuple[None, None]:
-        return self._known.spent_in_all() if self._known else (None, None)
+        account, known = sum(live, self._state.spent), self._known()[1]
+        return account.running, account.running if known is None else known.running
 
     def accounts(self) -> tuple[TimeAccount, TimeAccount]:
         """Return where the time of all jobs went until the last event, and that of their hosts."""
         spent = self.spent()
-        time, hosts = self._in_all()
+        time, hosts = self._known()
         return (
-            settled(spent.time, time).in_vain(self._in_vain_ns),
-            settled(spent.hosts, hosts).in_vain(self._in_vain_host_ns),
+            TimeAccount.of(spent.time, time).in_vain(self._in_vain_ns),
+            TimeAccount.of(spent.hosts, hosts).in_vain(self._in_vain_host_ns),
         )
 
     def spent(self) -> Goodput:

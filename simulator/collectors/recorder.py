@@ -1,6 +1,4 @@
-"""What is kept of a replay while it runs, from one pass over its log: `Collectors` feeds the
-totals, the checks of what must add up, and the `Recorder`, which writes the log and the
-table of jobs and collects the data of the report."""
+"""What is kept of a replay while it runs, from one pass over its log."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from scheduler.files.errors import unwritable
 from simulator.collectors.invariants import InvariantChecker
 from simulator.collectors.metrics import JobRow, Metrics
 from simulator.collectors.report_data import ReportData
-from simulator.collectors.time_account import TimeAccount
+from simulator.replay import Replay
 
 JOBS = (
     "job",
@@ -29,12 +27,15 @@ JOBS = (
     "end_s",
     "wait_s",
     "run_s",
+    "gpus",
     "hosts",
     "host_s",
     "productive_host_s",
     "attempts",
     "bounded_slowdown",
     "outcome",
+    "tenant",
+    "user",
 )
 
 
@@ -74,19 +75,24 @@ def job_row(row: JobRow) -> list[Any]:
         row.end_ns / SECOND_NS,
         None if wait_ns is None else wait_ns / SECOND_NS,
         row.run_ns / SECOND_NS,
+        row.gpus,
         row.hosts,
         row.host_ns / SECOND_NS,
         row.host_time.productive / SECOND_NS,
         row.attempts,
         float(f"{row.slowdown:.6g}"),
         row.outcome.value,
+        row.tenant,
+        row.user,
     ]
 
 
 class Recorder(AbstractContextManager["Recorder"]):
-    """Writes the log and the rows of ended jobs, in order. `folder`: where files are written, None
-    for none; `has_report_data`: whether to collect what pages show. A context manager that closes
-    the files. Raises: InputError on a folder in which no file can be made."""
+    """Everything that reads the log of a replay, in one pass: totals, the checks of what must add
+    up, the log and the rows of ended jobs as files, and the data of the report. `folder`: where
+    files are written, None for none; `has_report_data`: whether to collect what pages show. A
+    context manager that closes the files. Raises: InputError on a folder in which no file can be
+    made."""
 
     def __init__(
         self, fabric: Fabric, folder: Path | None = None, has_report_data: bool = False
@@ -104,65 +110,37 @@ class Recorder(AbstractContextManager["Recorder"]):
                 self._files.close()
                 raise unwritable(folder, "--report", error) from None
         self.log = EventLogWriter(events)
+        self.metrics = Metrics(self._ended)
+        self.invariants = InvariantChecker()
         self._effects = EffectReader()
         self._report_data = ReportData(fabric) if has_report_data else None
 
     def _open(self, path: Path) -> TextIO:
         return self._files.enter_context(path.open("w", encoding="utf-8", newline=""))
 
-    def use_effects(self, effects: EffectReader) -> None:
-        """Take effects of the log from a reader that others use too."""
-        self._effects = effects
+    def follow(self, replay: Replay) -> None:
+        """Read the effects of the log with this replay, and what it knows beyond its log."""
+        self._effects = replay.effects
+        self.metrics.follow(replay)
 
     def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the files."""
         self._files.close()
 
     def feed(self, event: Event, state: State) -> None:
-        """Take one event. `state`: right after it."""
+        """Take one event. `state`: right after it. Raises: InvariantViolated."""
+        self.metrics.feed(event, state)
+        self.invariants.feed(event, state)
         self.log.feed(event)
         if self._report_data:
             self._report_data.feed(event, self._effects.read(event, state))
 
-    def ended(self, row: JobRow) -> None:
+    def _ended(self, row: JobRow) -> None:
         """Take one job that is over; the event that ended it comes next."""
         if self._jobs:
             self._jobs.writerow(job_row(row))
         if self._report_data:
             self._report_data.ended(row)
 
-    def digest(self) -> str:
-        """The digest of the log so far."""
-        return self.log.digest
-
-    def report_data(self, settled: TimeAccount) -> dict[str, Any]:
-        """Return the data of report pages, see `ReportData.data`; empty without a page."""
-        return self._report_data.data(settled) if self._report_data else {}
-
-
-class Collectors:
-    """Everything that reads the log of a replay. `recorder`: writes the log and collects the report
-    data."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.metrics = Metrics(recorder.ended)
-        self.invariants = InvariantChecker()
-        self.recorder = recorder
-
-    def feed(self, event: Event, state: State) -> None:
-        """Take one event. `state`: right after it. Raises: InvariantViolated."""
-        self.metrics.feed(event, state)
-        self.invariants.feed(event, state)
-        self.recorder.feed(event, state)
-
-    def use_effects(self, effects: EffectReader) -> None:
-        """Take effects of the log from a reader that others use too."""
-        self.metrics.use_effects(effects)
-        self.recorder.use_effects(effects)
-
     def report_data(self) -> dict[str, Any]:
         """Return the data of report pages, see `ReportData.data`; empty without a page."""
-        return self.recorder.report_data(self.metrics.settled())
+        return self._report_data.data(self.metrics.settled()) if self._report_data else {}

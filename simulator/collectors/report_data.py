@@ -15,8 +15,8 @@ from simulator.collectors.failure_counts import FailureCounts
 from simulator.collectors.invariants import InvariantViolated
 from simulator.collectors.metrics import JobRow
 from simulator.collectors.size_classes import SizeClasses
-from simulator.collectors.time_account import TimeAccount
 from simulator.collectors.timeline import Timeline
+from simulator.timing import TimeAccount
 
 FORMAT = 4  # of what `data` returns; pages read no other
 MOST_LONGEST = 10

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp, floor, log
 from typing import Any
 
 import numpy as np
@@ -13,55 +14,9 @@ from placement.fabric.tree import Fabric
 from scheduler.core.model.events import JobStarted
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import JobState
-from simulator.collectors.metrics import JobRow
+from simulator.collectors.metrics import JobRow, percentile
 
-RATIO = 1.02  # between the edges of a bucket: quantiles are right to one percent
-_LOG = log(RATIO)
-_ZERO = -(10**9)  # sorts before every bucket
-
-
-class Distribution:
-    """Counts of values of 0 or more, in buckets of equal ratio. `total` is exact."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0.0
-        self._buckets: Counter[int] = Counter()
-
-    def add(self, value: float) -> None:
-        self.count += 1
-        self.total += value
-        self._buckets[floor(log(value) / _LOG) if value > 0 else _ZERO] += 1
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.count if self.count else 0.0
-
-    def quantile(self, share: float) -> float:
-        """Return the value that `share` of the values do not exceed, to one percent; 0 for no
-        values."""
-        seen = 0
-        for bucket in sorted(self._buckets):
-            seen += self._buckets[bucket]
-            if seen >= share * self.count:
-                return _middle(bucket)
-        return 0.0
-
-    def curve(self, most: int = 120) -> list[tuple[float, float]]:
-        """Return points (value, share of all values that do not exceed it), `most` of them about
-        even in share."""
-        points: list[tuple[float, float]] = []
-        seen = 0
-        for bucket in sorted(self._buckets):
-            seen += self._buckets[bucket]
-            share = seen / self.count
-            if not points or share - points[-1][1] >= 1 / most or seen == self.count:
-                points.append((_middle(bucket), share))
-        return points
-
-
-def _middle(bucket: int) -> float:
-    return 0.0 if bucket == _ZERO else exp((bucket + 0.5) * _LOG)
+MOST_POINTS = 120  # of a curve
 
 
 # Largest size of each class in GPUs. Powers of eight: a device, a host, a rack or two,
@@ -76,8 +31,8 @@ class _Class:
     jobs: int = 0
     completed: int = 0
     host_ns: int = 0
-    waits_s: Distribution = field(default_factory=Distribution)
-    slowdowns: Distribution = field(default_factory=Distribution)
+    waits_s: array[float] = field(default_factory=lambda: array("d"))
+    slowdowns: array[float] = field(default_factory=lambda: array("d"))
     starts: int = 0
     cut_bytes: int = 0
     bound_bytes: int = 0
@@ -104,10 +59,10 @@ class SizeClasses:
         size.jobs += 1
         size.host_ns += row.host_ns
         if row.wait_ns is not None:
-            size.waits_s.add(row.wait_ns / SECOND_NS)
+            size.waits_s.append(row.wait_ns / SECOND_NS)
         if row.outcome is JobState.COMPLETED:
             size.completed += 1
-            size.slowdowns.add(row.slowdown)
+            size.slowdowns.append(row.slowdown)
 
     def started(self, event: JobStarted) -> None:
         """Count a gang as it was placed. Cost: O(its hosts)."""
@@ -156,7 +111,7 @@ def _row(at: int, size: _Class) -> dict[str, Any]:
         "completed": size.completed,
         "host_s": size.host_ns / SECOND_NS,
         "wait_s": _quantiles(size.waits_s),
-        "wait_curve": [[round(wait_s, 3), round(by, 4)] for wait_s, by in size.waits_s.curve()],
+        "wait_curve": _curve(sorted(size.waits_s)),
         "slowdown": _quantiles(size.slowdowns),
         "starts": size.starts,
         "cut_bytes": size.cut_bytes,
@@ -169,6 +124,16 @@ def _row(at: int, size: _Class) -> dict[str, Any]:
     }
 
 
-def _quantiles(spread: Distribution) -> dict[str, float]:
-    shares = {f"p{percent}": spread.quantile(percent / 100) for percent in (50, 95, 99)}
-    return {name: round(value, 4) for name, value in {"mean": spread.mean, **shares}.items()}
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    ordered, mean = sorted(values), sum(values) / len(values) if values else 0.0
+    shares = {f"p{percent}": percentile(ordered, percent) for percent in (50, 95, 99)}
+    return {name: round(value, 4) for name, value in {"mean": mean, **shares}.items()}
+
+
+def _curve(ordered: Sequence[float]) -> list[list[float]]:
+    """Return points (value, share of all values that do not exceed it), about even in share."""
+    last = len(ordered) - 1
+    shown = dict.fromkeys(
+        ordered[at * last // MOST_POINTS] for at in range(MOST_POINTS + 1 if ordered else 0)
+    )
+    return [[round(v, 3), round(bisect_right(ordered, v) / len(ordered), 4)] for v in shown]

@@ -8,20 +8,20 @@ and what its time went to.
     network     what a gang sends over shared uplinks, and how that slows it down
     store       writes of checkpoints to a store that gangs share
     times_file  the parameters of a model, as --times gives them, and known ones
-    spent       the parts of an attempt's time
+    time_account  what the time of jobs, attempts and hosts went to
 """
 
 from simulator.timing.flat import FlatTiming
 from simulator.timing.modelled import ModelledTiming
-from simulator.timing.spent import PARTS, AttemptTime, Timing
+from simulator.timing.time_account import EMPTY, PARTS, TimeAccount
 from simulator.timing.times_file import TimeModel, load_time_model
 
 __all__ = [
+    "EMPTY",
     "PARTS",
-    "AttemptTime",
     "FlatTiming",
     "ModelledTiming",
+    "TimeAccount",
     "TimeModel",
-    "Timing",
     "load_time_model",
 ]

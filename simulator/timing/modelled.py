@@ -16,12 +16,12 @@ from placement.workload.replicas import sized
 from placement.workload.request import Request
 from scheduler.core.fold.attempts import AttemptLeft, PlacedGang
 from simulator.timing.network import ALONE, GangLoad, Link, NetworkModel
-from simulator.timing.spent import AttemptTime
 from simulator.timing.store import CheckpointStore, Crowding
+from simulator.timing.time_account import EMPTY, TimeAccount
 from simulator.timing.times_file import TimeModel
 from simulator.traces.record import SECOND_NS
 
-NOTHING = AttemptTime(), AttemptTime()
+NOTHING = EMPTY, EMPTY
 MILLION = 1_000_000  # clocks run at whole parts per million
 
 
@@ -86,7 +86,7 @@ class _Clock:
         ahead_ns = self.work_ns + self.writes * self.write_ns - self.clock_ns
         return max(self.at_ns, self.ready_ns) - (-max(0, ahead_ns) * MILLION // self.rate)
 
-    def spent(self, left: AttemptLeft) -> AttemptTime:
+    def spent(self, left: AttemptLeft) -> TimeAccount:
         """Return where the attempt's time went. Its clock is settled."""
         ran_ns = left.ran_ns
         halt_ns = self.run.start_ns + ran_ns if self.halt_ns is None else self.halt_ns
@@ -100,13 +100,13 @@ class _Clock:
         writing_ns = max(0, self.clock_ns - work_ns)
         slowed_ns = alive_ns - restart_ns - work_ns - writing_ns
         store_ns = slowed_ns if self.load is ALONE else min(self.store_ns, max(0, slowed_ns))
-        return AttemptTime(
-            kept_ns,
-            work_ns - kept_ns,
-            ran_ns - alive_ns,
-            restart_ns,
-            writing_ns + store_ns,
-            slowed_ns - store_ns,
+        return TimeAccount(
+            productive=kept_ns,
+            rework=work_ns - kept_ns,
+            detection=ran_ns - alive_ns,
+            restart=restart_ns,
+            checkpoint=writing_ns + store_ns,
+            network=slowed_ns - store_ns,
         )
 
 
@@ -117,9 +117,9 @@ class ModelledTiming:
         self._fabric = fabric
         self._times = times
         self._network = NetworkModel(fabric, times.network.comm_share)
-        self.time = AttemptTime()  # of attempts that are over
-        self.host_time = AttemptTime()
-        self._spent: dict[str, tuple[AttemptTime, AttemptTime]] = {}  # of live jobs
+        self.time = EMPTY  # of attempts that are over
+        self.host_time = EMPTY
+        self._spent: dict[str, tuple[TimeAccount, TimeAccount]] = {}  # of live jobs
         self._requests: dict[str, Request] = {}
         self._remaining_host_ns: dict[str, int] = {}
         self._clocks: dict[str, _Clock] = {}
@@ -178,11 +178,10 @@ class ModelledTiming:
         self._remaining_host_ns[name] -= spent.productive * hosts
         (self._stuck.discard if spent.productive else self._stuck.add)(name)
         time, host_time = self.spent(name)
-        part, of = self._part(left.run)
-        on_hosts = spent.part(part, of) if part else spent
-        self._spent[name] = time.plus(spent), host_time.plus(on_hosts, hosts)
-        self.time = self.time.plus(spent)
-        self.host_time = self.host_time.plus(on_hosts, hosts)
+        on_hosts = spent.on(hosts, *self._part(left.run))
+        self._spent[name] = time + spent, host_time + on_hosts
+        self.time += spent
+        self.host_time += on_hosts
 
     def _part(self, run: PlacedGang) -> tuple[int, int]:
         """How many GPUs it has of a host that others share, and of how many; (0, 1) of a gang."""
@@ -209,13 +208,10 @@ class ModelledTiming:
         """Return whether some work of the last attempt of a job was saved."""
         return name not in self._stuck
 
-    def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]:
+    def spent(self, name: str) -> tuple[TimeAccount, TimeAccount]:
         """Return where the time of a job's ended attempts went, per host and of all hosts;
         known until it is forgotten."""
         return self._spent.get(name, NOTHING)
-
-    def spent_in_all(self) -> tuple[AttemptTime, AttemptTime]:
-        return self.time, self.host_time
 
     def worked_host_ns(self, now_ns: int) -> int:
         """Return the work of all gangs until now: of ended attempts what was saved, of others

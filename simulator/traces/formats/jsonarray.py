@@ -64,7 +64,9 @@ class _Text:
             if (not key and self.held.strip()) or not self._read_more():
                 break
         if found is None:
-            raise FieldError(key, "is no array of the file") if key else self.fault("it is none")
+            if key:
+                raise FieldError(key, "is no array of the file")
+            raise FieldError("file", "must be one JSON array", self.held.strip()[:40])
         self.at = found.end()
 
     def next_mark(self) -> str:

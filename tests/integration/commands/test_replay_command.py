@@ -164,13 +164,17 @@ def test_a_report_has_the_log_of_the_totals_and_a_line_a_job(folder: Path) -> No
         "end_s": "160.0",
         "wait_s": "95.0",
         "run_s": "60.0",
+        "gpus": "3",
         "hosts": "2",
         "productive_host_s": "120.0",
         "host_s": "120.0",
         "attempts": "1",
         "bounded_slowdown": "2.58333",
         "outcome": "completed",
+        "tenant": "default",
+        "user": "1",
     }
+    assert "has a report already, which is replaced" in replay("--report", "out/r1").stderr
 
 
 TENANTS = """\

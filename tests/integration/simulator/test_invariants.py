@@ -21,7 +21,7 @@ from simulator.collectors.invariants import AttemptLog, InvariantChecker, Invari
 from simulator.collectors.metrics import Metrics
 from simulator.experiment import Experiment
 from simulator.replay import ArrivalCounts, Replay
-from simulator.timing import AttemptTime
+from simulator.timing import EMPTY
 from simulator.traces.record import TraceJob
 from tests.replays import down, machine, trace_job, up
 
@@ -48,9 +48,11 @@ def checked(*jobs: TraceJob, known: Any = None, **more: Any) -> Metrics:
         metrics.feed(event, state)
         conserved.feed(event, state)
 
-    metrics.use_times(known)
     outages = more.pop("outages", ())
-    tally = Replay(Experiment(machine(8), **more), jobs, sink, outages).run()
+    replay = Replay(Experiment(machine(8), **more), jobs, sink, outages)
+    replay.modelled = known
+    metrics.follow(replay)
+    tally = replay.run()
     conserved.check(tally, metrics)
     return metrics
 
@@ -67,8 +69,7 @@ def test_a_replay_with_failures_conserves(spares: SpareRule) -> None:
 
 
 def test_a_time_model_that_accounts_for_less_is_told() -> None:
-    nothing = AttemptTime(), AttemptTime()
-    lost = SimpleNamespace(spent=lambda name: nothing, spent_in_all=lambda: nothing)
+    lost = SimpleNamespace(spent=lambda name: (EMPTY, EMPTY), time=EMPTY, host_time=EMPTY)
     with pytest.raises(InvariantViolated, match="attempts that are over: 200,000,000,000 on one"):
         checked(trace_job("a", 0, 50, 4), known=lost)
 

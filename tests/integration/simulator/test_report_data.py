@@ -18,11 +18,10 @@ from simulator.collectors.invariants import InvariantViolated
 from simulator.collectors.metrics import Metrics
 from simulator.collectors.report_data import ReportData
 from simulator.collectors.size_classes import LARGEST, label
-from simulator.collectors.time_account import EMPTY, TimeAccount
 from simulator.experiment import Experiment
 from simulator.failures import Outage
 from simulator.replay import Replay
-from simulator.timing import load_time_model
+from simulator.timing import EMPTY, TimeAccount, load_time_model
 from tests.build import regular
 from tests.replays import down, machine, replayed, trace_job, up
 

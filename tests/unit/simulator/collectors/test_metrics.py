@@ -1,7 +1,6 @@
 """The totals, each worked out by hand from a log."""
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -10,10 +9,8 @@ from scheduler.core.model.job import SECOND_NS
 from scheduler.core.policies.costs import Costs
 from scheduler.core.policies.tenants import Preemption, PriorityClass
 from simulator.collectors.metrics import Metrics, percentile
-from simulator.collectors.size_classes import Distribution
-from simulator.collectors.time_account import EMPTY
 from simulator.report.text import duration
-from simulator.timing import TimeModel, load_time_model
+from simulator.timing import EMPTY, TimeModel, load_time_model
 from simulator.traces.record import TraceOutcome
 from tests.build import submit
 from tests.replays import machine, measured, replayed, run_script, trace_job
@@ -110,28 +107,3 @@ def test_the_largest_job_is_told_by_what_it_took() -> None:
     told = {"job": "b", "hosts": 2, "wait_s": 100.0, "took_s": 50.0, "attempts": 1}
     assert metrics.largest_job() == told
     assert Metrics().largest_job() is None
-
-
-# --- spreads -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.95, 0.99, 1.0])
-def test_quantiles_are_right_to_one_percent(share: float) -> None:
-    random = Random(4)
-    values = sorted(random.lognormvariate(3, 2) for _ in range(5_000))
-    spread = Distribution()
-    for value in values:
-        spread.add(value)
-
-    exact = values[max(0, -(-int(share * 100_000) * len(values) // 100_000) - 1)]
-    assert spread.quantile(share) == pytest.approx(exact, rel=0.0101)
-    assert spread.mean == pytest.approx(sum(values) / len(values))
-
-
-def test_zeros_stay_zero_and_come_first() -> None:
-    spread = Distribution()
-    assert (spread.quantile(0.5), spread.mean, spread.curve()) == (0.0, 0.0, [])
-    for value in (5.0, 0.0, 0.0, 0.0):
-        spread.add(value)
-    assert spread.quantile(0.75) == 0.0
-    assert (spread.curve()[0], spread.curve()[-1][1]) == ((0.0, 0.75), 1.0)

@@ -10,19 +10,18 @@ behave by the rule, and its account is the truth. Pages, tables and totals have 
 from __future__ import annotations
 
 from dataclasses import fields
-from operator import attrgetter
-from typing import Protocol
+from operator import add, attrgetter, sub
 
 from muster.structs import replace, struct
 from scheduler.core.model.records.goodput import Parts
-from simulator.timing import AttemptTime
 
 
 @struct(frozen=True, slots=True)
 class TimeAccount:
-    """Time of a job (ns) or of its hosts (host-ns), by what it went to. All of it is in one
-    part; `checkpoint` and `network` are nothing where there is no time model. `unsuccessful`:
-    productive time of jobs that failed or were cancelled, as in their trace."""
+    """Time of a job or an attempt (ns) or of its hosts (host-ns), by what it went to. All of it is
+    in one part. `checkpoint`, waiting for writes, and `network`, steps longer than on a network
+    without bottlenecks, are nothing where there is no time model. `unsuccessful`: productive time
+    of jobs that failed or were cancelled, as in their trace."""
 
     productive: int = 0
     rework: int = 0
@@ -35,11 +34,34 @@ class TimeAccount:
     unsuccessful: int = 0
     spare: int = 0
 
+    @staticmethod
+    def of(account: Parts, known: TimeAccount | None) -> TimeAccount:
+        """Return the scheduler's account with the times of ended attempts that are known better.
+        What attempts that still run have run counts as productive, as it does there."""
+        a, told = account, known or account
+        running = a.running - (known.running if known else a.running)
+        return TimeAccount(
+            told.productive + running,
+            told.rework,
+            told.detection,
+            a.rescheduling,
+            told.restart,
+            a.queueing,
+            known.checkpoint if known else 0,
+            known.network if known else 0,
+            spare=a.spare,
+        )
+
     def __add__(self, other: TimeAccount) -> TimeAccount:
-        return TimeAccount(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+        return TimeAccount(*map(add, _values(self), _values(other)))
 
     def __sub__(self, other: TimeAccount) -> TimeAccount:
-        return TimeAccount(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
+        return TimeAccount(*map(sub, _values(self), _values(other)))
+
+    def on(self, hosts: int, gpus: int = 0, of: int = 1) -> TimeAccount:
+        """Return the time of so many hosts; of `gpus` of a host's `of` GPUs where that is not 0."""
+        times = gpus or hosts * of
+        return TimeAccount(*(value * times // of for value in _values(self)))
 
     @property
     def running(self) -> int:
@@ -72,37 +94,3 @@ class TimeAccount:
 PARTS = tuple(field.name for field in fields(TimeAccount))
 _values = attrgetter(*PARTS)
 EMPTY = TimeAccount()
-
-
-class AttemptTimes(Protocol):
-    """Source of the times that ended attempts spent."""
-
-    def spent(self, name: str) -> tuple[AttemptTime, AttemptTime]: ...
-
-    def spent_in_all(self) -> tuple[AttemptTime, AttemptTime]: ...
-
-
-def settled(account: Parts, spent: AttemptTime | None) -> TimeAccount:
-    """Return the scheduler's `account` with the times that are known better. What attempts that
-    still run have run counts as productive, as it does there."""
-    if spent is None:
-        return TimeAccount(
-            account.productive,
-            account.rework,
-            account.detection,
-            account.rescheduling,
-            account.restart,
-            account.queueing,
-            spare=account.spare,
-        )
-    return TimeAccount(
-        spent.productive + account.running - spent.ran,
-        spent.rework,
-        spent.detection,
-        account.rescheduling,
-        spent.restart,
-        account.queueing,
-        spent.checkpoint,
-        spent.network,
-        spare=account.spare,
-    )
