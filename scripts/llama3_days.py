@@ -22,7 +22,7 @@ from placement.fabric.reader import from_spec, preset
 from placement.fabric.tree import Fabric
 from scheduler.console import theme
 from scheduler.core import State
-from scheduler.core.fold.attempts import AttemptStopped, EffectReader, GangTracker
+from scheduler.core.fold.attempts import AttemptStopped, EffectReader, attempt_changes
 from scheduler.core.fold.effects import HostTransition
 from scheduler.core.model.events import Event
 from scheduler.core.model.lifecycle import HostMove
@@ -118,7 +118,7 @@ def replayed(variant: Variant, fabric: Fabric, outages: Iterable[Outage]) -> Res
         until_ns=DAYS * 86_400 * SECOND_NS,
         health=variant.health,
     )
-    metrics, gangs, causes = Metrics(), GangTracker(), Counter[str]()
+    metrics, causes = Metrics(), Counter[str]()
     moves = Counter[HostMove]()
     effects = EffectReader()
 
@@ -126,7 +126,7 @@ def replayed(variant: Variant, fabric: Fabric, outages: Iterable[Outage]) -> Res
         metrics.feed(event, state)
         done = effects.read(event, state)
         moves.update(e.move for e in done if isinstance(e, HostTransition))
-        stops = [c for c in gangs.feed(done) if isinstance(c, AttemptStopped)]
+        stops = [c for c in attempt_changes(done) if isinstance(c, AttemptStopped)]
         if stops:
             causes[next(e.detail for e in done if isinstance(e, HostTransition))] += len(stops)
 

@@ -9,9 +9,9 @@ from scheduler.core import State
 from scheduler.core.fold.attempts import (
     AttemptLeft,
     EffectReader,
-    GangTracker,
     Launcher,
     PlacedGang,
+    attempt_changes,
     carry_out,
 )
 from scheduler.core.model.commands import CancelJob, EndJob
@@ -48,7 +48,7 @@ class SimulatedLauncher(Launcher):
         self._end = end
         self._timing = timing
         self._effects = effects
-        self._gangs = GangTracker()
+        self._state = State.empty()
         self._attempt: dict[str, int] = {}
         self._outcome: dict[str, TraceOutcome] = {}  # of those that do not complete
         self._entry: dict[str, int] = {}
@@ -69,9 +69,9 @@ class SimulatedLauncher(Launcher):
         """Go on with the gangs that hold hosts in `state`, all of which are expected; the log goes
         on from there."""
         self._effects.adopt(state)
+        self._state = state
         for job in state.holding:
             run = PlacedGang.of(job, state.built_fabric)
-            self._gangs.adopt(run)
             self.begin(run)
             if run.stop_ns is not None:
                 self._cancel(run.name)
@@ -82,7 +82,8 @@ class SimulatedLauncher(Launcher):
         """Start, stop and end gangs as the log says. `state`: right after `event`."""
         if isinstance(event, JobEnded) and event.outcome is JobState.FAILED:
             self.unsuccessful.add(event.name)
-        for change in self._gangs.feed(self._effects.read(event, state)):
+        self._state = state
+        for change in attempt_changes(self._effects.read(event, state)):
             carry_out(self, change)
             self.reschedule_ends()
 
@@ -97,9 +98,11 @@ class SimulatedLauncher(Launcher):
     def fail_silently(self, host: str) -> None:
         """Fail a host without notice: its gang stops."""
         self._silent.add(host)
-        for run in self._gangs.runs_on(host):
-            self._halt(run.name)
-            self.reschedule_ends()
+        index = self._state.built_fabric.index_by_name[host]
+        for job in self._state.holders(index):
+            if index in job.hosts:
+                self._halt(job.name)
+                self.reschedule_ends()
 
     def revive(self, host: str) -> None:
         """Note that a host is known to have failed, or works again."""

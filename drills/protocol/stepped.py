@@ -416,17 +416,13 @@ class SteppedLauncher(AgentLauncher):
                 for e in self._ending.attempts
             )
         )
-        runs = self._tracker._runs.values()
-        tracked = tuple(
-            sorted((r.name, r.job.uid, r.attempt, r.hosts, r.stop_ns is None) for r in runs)
-        )
         times = ago(self._led_s), ago(self._looked_s) > 1.0
         silent = self._cut_off
         judged = ago(silent._judged_s) if silent.hosts else 0.0
         silences = sorted(silent._domains_by_host.items()), sorted(silent._counts.items())
         cut = *silences, silent._launched, judged
         hosts = tuple(sorted(self._seen)), tuple(sorted(self._ran_on))
-        return gangs, leaving, tracked, times, hosts, cut
+        return gangs, leaving, times, hosts, cut
 
 
 def _gang_key(gang: LaunchedGang) -> tuple[Any, ...]:
@@ -507,9 +503,6 @@ class LaunchServer:
         new._cut_off._counts = dict(old._cut_off._counts)
         new._checkpoints = copy.copy(old._checkpoints)
         new._checkpoints._newest = dict(old._checkpoints._newest)
-        new._tracker = copy.copy(old._tracker)
-        new._tracker._runs = dict(old._tracker._runs)
-        new._tracker._known = None
         new._reports = SteppedReports(old.pending_checks)
         if server.sessions._listener is not None:
             server.sessions._listener = new

@@ -26,16 +26,16 @@ from muster.structs import replace
 from scheduler.core import Job, State
 from scheduler.core.fold.attempts import (
     AttemptLeft,
-    GangTracker,
     Launcher,
     PlacedGang,
+    attempt_changes,
     carry_out,
 )
 from scheduler.core.fold.effects import JobChange
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import JobArray
-from scheduler.core.model.lifecycle import LIVE, JobState
+from scheduler.core.model.lifecycle import HOLDING, LIVE, JobState
 from scheduler.core.model.run_lineage import lineage_key
 from scheduler.core.model.scheduling_options import Overrun
 from scheduler.core.policies.job_terms import RunSpec
@@ -110,7 +110,6 @@ class AgentLauncher(Launcher):
         self._ending = EndingAttempts(sessions, clock, lease_s, self._write_down, self._has_left)
         self._checkpoints = Checkpoints()
         self._copies = MemoryCopies(site.copies_gb * 10**9)
-        self._tracker = GangTracker()
         self._reports = LaunchReports(writer)
         self._led_s = self._looked_s = 0.0
         self._unheard_s: float | None = None  # since when no agent is there
@@ -194,13 +193,11 @@ class AgentLauncher(Launcher):
 
     def take_over(self, state: State) -> None:
         """Begin from what a state says, keeping what is known of attempts that still run."""
-        self._tracker = GangTracker()
         before, self._gangs = self._gangs, {}
         for job in state.holding:
             if job.spec.run is None:
                 continue
             run = PlacedGang.of(job, state.loaded_fabric)
-            self._tracker.adopt(run)
             self._recall(job)
             known = before.get(job.uid)
             if known is not None and known.attempt == job.attempt:
@@ -220,14 +217,14 @@ class AgentLauncher(Launcher):
         job = change.job
         if job.spec.run is None:
             return
-        done = self._tracker.feed([change])
-        gang, placed = self._gangs.get(job.uid), self._tracker.find(job.name)
-        if gang is not None and placed is not None and gang.attempt == placed.attempt:
+        gang = self._gangs.get(job.uid)
+        if gang is not None and job.state in HOLDING and gang.attempt == job.attempt:
+            placed = PlacedGang.of(job, change.fabric)
             if gang.hosts != placed.hosts:
                 self._resize(gang, placed)
                 return
             gang.placed = placed
-        for each in done:
+        for each in attempt_changes([change]):
             carry_out(self, each)
         if job.uid in self._gangs and job.state is JobState.RUNNING:
             self._have_warm(job, change.fabric.names(job.spares))

@@ -14,7 +14,7 @@ from math import exp
 
 from placement.fabric.reader import from_spec
 from scheduler.core import State
-from scheduler.core.fold.attempts import AttemptLeft, EffectReader, GangTracker
+from scheduler.core.fold.attempts import AttemptLeft, EffectReader, attempt_changes
 from scheduler.core.model.events import Event
 from scripts.published import Value
 from simulator.experiment import Experiment
@@ -52,10 +52,10 @@ def weeks(seed: int = 0) -> Hits:
     """Every job that arrives in 28 days, to its end."""
     tiers = [{"name": "pod", "count": PODS}, {"name": "host", "count": POD}]
     fabric = from_spec({"name": "rsc-1", "gpus_per_host": GPUS, "tiers": tiers})
-    hits, gangs, effects = Hits(), GangTracker(), EffectReader()
+    hits, effects = Hits(), EffectReader()
 
     def sink(event: Event, state: State) -> None:
-        for change in gangs.feed(effects.read(event, state)):
+        for change in attempt_changes(effects.read(event, state)):
             if isinstance(change, AttemptLeft):
                 run, ran_s = change.run, change.ran_ns / SECOND_NS
                 hits.count(GPUS * len(run.hosts), ran_s, float(run.stop_ns is not None))

@@ -132,7 +132,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self.invariants.feed(event, state)
         self.log.feed(event)
         if self._report_data:
-            self._report_data.feed(event, self._effects.read(event, state))
+            self._report_data.feed(event, self._effects.read(event, state), state)
 
     def _ended(self, row: JobRow) -> None:
         """Take one job that is over; the event that ended it comes next."""

@@ -7,10 +7,11 @@ from heapq import heappush, heappushpop
 from typing import Any
 
 from placement.fabric.tree import Fabric
-from scheduler.core.fold.attempts import GangTracker
+from scheduler.core.fold.attempts import attempt_changes
 from scheduler.core.fold.effects import EventEffect
 from scheduler.core.model.events import Event, JobStarted
 from scheduler.core.model.job import SECOND_NS
+from scheduler.core.model.state import State
 from simulator.collectors.failure_counts import FailureCounts
 from simulator.collectors.invariants import InvariantViolated
 from simulator.collectors.metrics import JobRow
@@ -28,7 +29,6 @@ class ReportData:
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
-        self._gangs = GangTracker()
         self._sizes = SizeClasses(fabric)
         self._faults = FailureCounts()
         self._timeline: Timeline | None = None
@@ -37,15 +37,15 @@ class ReportData:
         self._longest: list[tuple[int, int, JobRow]] = []
         self._rows = 0
 
-    def feed(self, event: Event, done: Sequence[EventEffect]) -> None:
-        """Count one event, which had these effects. Cost: O(hosts of its gang)."""
+    def feed(self, event: Event, done: Sequence[EventEffect], state: State) -> None:
+        """Count one event, which had these effects. `state`: right after it. Cost: O(hosts of its
+        gang)."""
         if self._timeline is None:
             self._zero_ns = event.time_ns
             self._timeline = Timeline(self._fabric, event.time_ns)
         self._now_ns = event.time_ns
-        changes = self._gangs.feed(done)
-        self._timeline.feed(event.time_ns, done, self._gangs)
-        self._faults.feed(event.time_ns, done, changes)
+        self._timeline.feed(event.time_ns, done, state)
+        self._faults.feed(event.time_ns, done, tuple(attempt_changes(done)))
         if isinstance(event, JobStarted):
             self._sizes.started(event)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
+from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric
-from scheduler.core.fold.attempts import GangTracker
 from scheduler.core.fold.effects import (
     EventEffect,
     HostReport,
@@ -15,7 +15,8 @@ from scheduler.core.fold.effects import (
     JobChange,
     JobChangeKind,
 )
-from scheduler.core.model.lifecycle import HostMove
+from scheduler.core.model.lifecycle import HOLDING, HostMove, JobState
+from scheduler.core.model.state import State
 from simulator.collectors.bins import TimeBins
 
 STATES = ("running", "stopped", "spare", "down", "idle_wanted", "idle_unwanted")
@@ -36,33 +37,38 @@ class Timeline:
         self._bins = TimeBins(len(STATES) + len(QUEUE), zero_ns)
         self._queued: dict[str, int] = {}
         self._queued_hosts = 0
-        self._down: set[str] = set()
+        self._down: HostSet = 0
+        self._spares = 0
 
-    def feed(self, now_ns: int, done: Iterable[EventEffect], gangs: GangTracker) -> None:
-        """Count the effects of one event, which `gangs` has followed."""
+    def feed(self, now_ns: int, done: Iterable[EventEffect], state: State) -> None:
+        """Count the effects of one event. `state`: right after it."""
         for effect in done:
             match effect:
                 case JobChange():
                     self._job(effect)
                 case HostTransition(move=HostMove.FAIL):
-                    self._down.add(effect.host)
+                    self._down |= 1 << state.built_fabric.index_by_name[effect.host]
                 case HostTransition(move=HostMove.REPAIR):
-                    self._down.discard(effect.host)
-                case HostTransition() | HostReport() | HostsChange():
+                    self._down &= ~(1 << state.built_fabric.index_by_name[effect.host])
+                case HostTransition() | HostReport() | HostsChange() | WindowChange():
+                    pass
+                case LinkChange():
                     pass
                 case _:
                     assert_never(effect)
-        self._levels(now_ns, gangs)
+        self._levels(now_ns, state)
 
     def _job(self, change: JobChange) -> None:
-        """The queue after it."""
-        job = change.job
+        """The queue and the spares after it."""
+        job, before = change.job, change.before
+        self._spares += len(job.spares) if job.state in HOLDING else 0
+        self._spares -= len(before.spares) if before is not None else 0
         match change.kind:
             case JobChangeKind.SUBMITTED:
                 self._enqueue(job.name, job.request.hosts_needed(self._gpus))
             case JobChangeKind.REQUEUED:
-                assert change.before is not None
-                self._enqueue(job.name, len(change.before.hosts))
+                assert before is not None
+                self._enqueue(job.name, len(before.hosts))
             case JobChangeKind.STARTED | JobChangeKind.ENDED:
                 self._queued_hosts -= self._queued.pop(job.name, 0)
             case JobChangeKind.UPDATED | JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
@@ -84,14 +90,15 @@ class Timeline:
         self._queued[name] = hosts
         self._queued_hosts += hosts
 
-    def _levels(self, now_ns: int, gangs: GangTracker) -> None:
-        down = sum(not gangs.holds(host) for host in self._down)
-        idle = self._hosts - gangs.held - down
+    def _levels(self, now_ns: int, state: State) -> None:
+        held, stopped = state.index.held.bit_count(), _stopped_hosts(state)
+        down = (self._down & ~state.index.held).bit_count()
+        idle = self._hosts - held - down
         is_wanted = bool(self._queued)
         levels = (
-            gangs.running,
-            gangs.held - gangs.running - gangs.spares,
-            gangs.spares,
+            held - stopped - self._spares,
+            stopped,
+            self._spares,
             down,
             idle if is_wanted else 0,
             0 if is_wanted else idle,
@@ -114,6 +121,13 @@ class Timeline:
                 name: _rounded(self._bins.means(i, end_ns)) for i, name in enumerate(STATES + QUEUE)
             },
         }
+
+
+def _stopped_hosts(state: State) -> int:
+    """Return how many hosts are held by gangs that stand still, and by no other."""
+    stopped = {host for name in state.index.interrupted for host in state.jobs[name].hosts}
+    sharing = (map(state.jobs.__getitem__, state.index.shared.get(host, ())) for host in stopped)
+    return sum(all(job.state is JobState.INTERRUPTED for job in jobs) for jobs in sharing)
 
 
 def _rounded(values: Sequence[float]) -> list[float]:

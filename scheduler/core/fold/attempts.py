@@ -7,11 +7,10 @@ what is counted for it are one and the same.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol, assert_never
 
-from muster.structs import replace, struct
+from muster.structs import struct
 from placement.fabric.tree import Fabric
 from scheduler.core.fold.apply import effects
 from scheduler.core.fold.effects import (
@@ -139,155 +138,47 @@ def carry_out(launcher: Launcher, change: Change) -> None:
             assert_never(change)
 
 
-class GangTracker:
-    """The attempts that hold hosts now.
-
-    `running`: hosts with ranks that run. `held`: those, stopped gangs' hosts and `spares`. A host
-    that jobs share is counted once. The holders of hosts are noted from the first question on, for
-    without failures nobody asks.
-    """
-
-    def __init__(self) -> None:
-        self.running = 0
-        self.held = 0
-        self.spares = 0
-        self._runs: dict[str, PlacedGang] = {}
-        self._sharing = Counter[str]()  # attempts that hold a part of a host
-        self._running_on = Counter[str]()  # those of them whose ranks run
-        self._known: dict[str, tuple[str, ...]] | None = None
-
-    @property
-    def _holders(self) -> dict[str, tuple[str, ...]]:
-        if self._known is None:
-            self._known = {}
-            for run in self._runs.values():
-                self._write(run.name, run.hosts + run.spares)
-        return self._known
-
-    def _write(self, name: str, hosts: tuple[str, ...]) -> None:
-        if self._known is not None:
-            for host in hosts:
-                self._known[host] = (*self._known.get(host, ()), name)
-
-    def _erase(self, name: str, hosts: tuple[str, ...]) -> None:
-        for host in hosts if self._known is not None else ():
-            assert self._known is not None
-            remaining = tuple(known for known in self._known[host] if known != name)
-            if remaining:
-                self._known[host] = remaining
-            else:
-                del self._known[host]
-
-    def find(self, name: str) -> PlacedGang | None:
-        """Return the attempt of the job of this name, if it holds hosts."""
-        return self._runs.get(name)
-
-    def adopt(self, run: PlacedGang) -> None:
-        """Take in an attempt that a state knows, where the log is not read from its begin."""
-        self._enter(run)
-        if run.stop_ns is not None:
-            self.running += _hosts(run, self._running_on, -1)
-
-    def holds(self, host: str) -> bool:
-        """Whether a gang holds this host, as one of its own or as a spare."""
-        return host in self._holders
-
-    def runs_on(self, host: str) -> tuple[PlacedGang, ...]:
-        """The attempts with ranks on this host; none for a spare of one."""
-        runs = (self._runs[name] for name in self._holders.get(host, ()))
-        return tuple(run for run in runs if host not in run.spares)
-
-    def feed(self, done: Iterable[EventEffect]) -> tuple[Change, ...]:
-        """Apply one event's effects to attempts; return changes. Cost: O(hosts of the gang)."""
-        changes: tuple[Change, ...] = ()
-        for effect in done:
-            match effect:
-                case JobChange():
-                    changes += self._changed(effect)
-                case HostsChange() | HostTransition() | HostReport():
-                    pass
-                case _:
-                    assert_never(effect)
-        return changes
-
-    def _changed(self, change: JobChange) -> tuple[Change, ...]:
-        job, now_ns = change.job, change.time_ns
-        match change.kind:
-            case JobChangeKind.STARTED:
-                return self._enter(PlacedGang.of(job, change.fabric))
-            case JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
-                return self._leave(job, now_ns) + self._enter(PlacedGang.of(job, change.fabric))
-            case JobChangeKind.SPARES_CHANGED | JobChangeKind.SPARE_LOST:
-                return self._hold(job, change.fabric.names(job.spares))
-            case JobChangeKind.REQUEUED | JobChangeKind.ENDED:
-                return self._leave(job, now_ns)
-            case JobChangeKind.INTERRUPTED:
-                return self._stop(job)
-            case JobChangeKind.SUBMITTED | JobChangeKind.UPDATED:
-                return self._renew(job)
-            case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
-                return self._renew(job)
-            case JobChangeKind.ROLE_RESTARTED:
-                return self._renew(job)
-            case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
-                return self._renew(job)
+def attempt_changes(done: Iterable[EventEffect]) -> Iterator[Change]:
+    """Yield what one event did to attempts, of its effects. Cost: O(hosts of the gang)."""
+    for effect in done:
+        match effect:
+            case JobChange():
+                yield from _changes(effect)
+            case HostsChange() | HostTransition() | HostReport():
+                pass
             case _:
-                assert_never(change.kind)
-
-    def _renew(self, job: Job) -> tuple[Change, ...]:
-        """The job has changed, and not what it holds."""
-        run = self._runs.get(job.name)
-        if run is not None:
-            self._runs[job.name] = replace(run, job=job)
-        return ()
-
-    def _enter(self, run: PlacedGang) -> tuple[Change, ...]:
-        self._write(run.name, run.hosts + run.spares)
-        self._runs[run.name] = run
-        self.running += _hosts(run, self._running_on, 1)
-        self.held += _hosts(run, self._sharing, 1) + len(run.spares)
-        self.spares += len(run.spares)
-        return (AttemptBegan(run),)
-
-    def _leave(self, after: Job, now_ns: int) -> tuple[Change, ...]:
-        name = after.name
-        run = self._runs.pop(name, None)
-        if run is None:  # ended while it waited
-            return ()
-        self._erase(name, run.hosts + run.spares)
-        self.held += _hosts(run, self._sharing, -1) - len(run.spares)
-        self.spares -= len(run.spares)
-        stop_ns = run.stop_ns
-        if stop_ns is None:
-            stop_ns = now_ns
-            self.running += _hosts(run, self._running_on, -1)
-        return (AttemptLeft(run, stop_ns - run.start_ns, after.state),)
-
-    def _hold(self, job: Job, spares: tuple[str, ...]) -> tuple[Change, ...]:
-        """Other spares from here on; the ranks run on."""
-        run = self._runs[job.name]
-        self._erase(job.name, run.spares)
-        self._write(job.name, spares)
-        more = len(spares) - len(run.spares)
-        self.held += more
-        self.spares += more
-        self._runs[job.name] = replace(run, job=job, spares=spares)
-        return ()
-
-    def _stop(self, job: Job) -> tuple[Change, ...]:
-        """A host failed; of a gang that stands still already, a further one."""
-        run = self._runs[job.name]
-        self._runs[job.name] = stopped = replace(run, job=job)
-        if run.stop_ns is not None:
-            return ()
-        self.running += _hosts(run, self._running_on, -1)
-        return (AttemptStopped(stopped),)
+                assert_never(effect)
 
 
-def _hosts(run: PlacedGang, sharing: Counter[str], sign: int) -> int:
-    """How many hosts more there are once this attempt joins (1) or leaves (-1) those `sharing`."""
-    if not run.gpus:
-        return sign * len(run.hosts)
-    (host,) = run.hosts
-    sharing[host] += sign
-    return sign * (sharing[host] == (1 if sign > 0 else 0))
+def _changes(change: JobChange) -> Iterator[Change]:
+    job, before, fabric = change.job, change.before, change.fabric
+    held = before if before is not None and before.gang is not None else None
+    match change.kind:
+        case JobChangeKind.STARTED:
+            yield AttemptBegan(PlacedGang.of(job, fabric))
+        case JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
+            if held is not None:
+                yield _left(held, change)
+            yield AttemptBegan(PlacedGang.of(job, fabric))
+        case JobChangeKind.REQUEUED | JobChangeKind.ENDED:
+            if held is not None:  # else it ended while it waited
+                yield _left(held, change)
+        case JobChangeKind.INTERRUPTED:
+            if held is None or held.present.stop_ns is None:  # else a further host failed
+                yield AttemptStopped(PlacedGang.of(job, fabric))
+        case JobChangeKind.SUBMITTED | JobChangeKind.UPDATED | JobChangeKind.SPARES_CHANGED:
+            return
+        case JobChangeKind.LAUNCHED | JobChangeKind.SAVED | JobChangeKind.HUNG:
+            return
+        case JobChangeKind.ROLE_RESTARTED | JobChangeKind.SPARE_LOST:
+            return
+        case JobChangeKind.HELD | JobChangeKind.RELEASED | JobChangeKind.ELIGIBLE:
+            return
+        case _:
+            assert_never(change.kind)
+
+
+def _left(held: Job, change: JobChange) -> AttemptLeft:
+    run = PlacedGang.of(held, change.fabric)
+    end_ns = change.time_ns if run.stop_ns is None else run.stop_ns
+    return AttemptLeft(run, end_ns - run.start_ns, change.job.state)

@@ -35,7 +35,7 @@ def collected(*given: Any, **more: Any) -> tuple[dict[str, Any], Metrics]:
     data, reader, state = ReportData(world.fabric), EffectReader(), State.empty()
     for event in world.log:
         state = apply(state, event)
-        data.feed(event, reader.read(event, state))
+        data.feed(event, reader.read(event, state), state)
     for row in world.rows.values():
         data.ended(row)
     return data.data(world.metrics.settled()), world.metrics
@@ -84,7 +84,7 @@ def test_parts_that_do_not_add_up_are_no_story() -> None:
     Replay(
         Experiment(machine(2)),
         [trace_job("a", 0, 100)],
-        lambda event, state: data.feed(event, effects.read(event, state)),
+        lambda event, state: data.feed(event, effects.read(event, state), state),
     ).run()
     with pytest.raises(InvariantViolated, match="the parts are"):
         data.data(TimeAccount(productive=10**15))
