@@ -22,44 +22,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from scheduler.core.collections.persistent_map import newest_of_each
-from scheduler.core.model.commands import (
-    CancelJob,
-    ChangeFabric,
-    EndJob,
-    HoldJob,
-    MoveHost,
-    MoveLink,
-    ReleaseJob,
-    RemoveWindow,
-    ReportHost,
-    ReportLink,
-    RequestCommand,
-    RequeueJob,
-    SetWindow,
-    SubmitJob,
-    UpdateJob,
-)
-from scheduler.core.model.events import (
-    Defragmented,
-    Event,
-    FabricChanged,
-    GangResized,
-    HostMoved,
-    HostSignalled,
-    JobEnded,
-    JobEvent,
-    JobHeld,
-    JobReleased,
-    JobRequeued,
-    JobSubmitted,
-    JobUpdated,
-    LinkMoved,
-    LinkReported,
-    RequestAnswered,
-    RequestEvent,
-    WindowRemoved,
-    WindowSet,
-)
+from scheduler.core.model import commands, events
 from scheduler.core.model.job import Job
 
 REMEMBERED: Final = 50_000  # of one tenant
@@ -83,45 +46,45 @@ class Remembered(NamedTuple):
 
 
 _KINDS: Final = {
-    "change the fabric": (ChangeFabric, FabricChanged),
-    "submit {0.spec.name}": (SubmitJob, JobSubmitted),
-    "update {0.name}": (UpdateJob, JobUpdated),
-    "hold {0.name}": (HoldJob, JobHeld),
-    "release {0.name}": (ReleaseJob, JobReleased),
-    "requeue {0.name}": (RequeueJob, JobRequeued),
-    "resize {0.name}": (GangResized,),
-    "cancelled {0.name}": (CancelJob,),
-    "{0.outcome} {0.name}": (EndJob, JobEnded),
-    "{0.move} {0.host}": (MoveHost, HostMoved),
-    "{0.signal} {0.host}": (ReportHost, HostSignalled),
-    "report link {0.link}": (ReportLink, LinkReported),
-    "{0.move} link {0.link}": (MoveLink, LinkMoved),
-    "defragment for {0.goal}": (Defragmented,),
-    "set window {0.window.name}": (SetWindow, WindowSet),
-    "remove window {0.name}": (RemoveWindow, WindowRemoved),
-    "{0.request}": (RequestAnswered,),
+    "change the fabric": (commands.ChangeFabric, events.FabricChanged),
+    "submit {0.spec.name}": (commands.SubmitJob, events.JobSubmitted),
+    "update {0.name}": (commands.UpdateJob, events.JobUpdated),
+    "hold {0.name}": (commands.HoldJob, events.JobHeld),
+    "release {0.name}": (commands.ReleaseJob, events.JobReleased),
+    "requeue {0.name}": (commands.RequeueJob, events.JobRequeued),
+    "resize {0.name}": (events.GangResized,),
+    "cancelled {0.name}": (commands.CancelJob,),
+    "{0.outcome} {0.name}": (commands.EndJob, events.JobEnded),
+    "{0.move} {0.host}": (commands.MoveHost, events.HostMoved),
+    "{0.signal} {0.host}": (commands.ReportHost, events.HostSignalled),
+    "report link {0.link}": (commands.ReportLink, events.LinkReported),
+    "{0.move} link {0.link}": (commands.MoveLink, events.LinkMoved),
+    "defragment for {0.goal}": (events.Defragmented,),
+    "set window {0.window.name}": (commands.SetWindow, events.WindowSet),
+    "remove window {0.name}": (commands.RemoveWindow, events.WindowRemoved),
+    "{0.request}": (events.RequestAnswered,),
 }
 ACTIONS: Final[dict[type, str]] = {each: text for text, kinds in _KINDS.items() for each in kinds}
 
 
-def action_of(request: RequestCommand | RequestEvent) -> str:
+def action_of(request: commands.RequestCommand | events.RequestEvent) -> str:
     """Return what a command asks for, or an event did at a request, as a verb and its object."""
     return ACTIONS[type(request)].format(request)
 
 
-def remembered(known: Remembered, event: Event, jobs: Mapping[str, Job]) -> Remembered:
+def remembered(known: Remembered, event: events.Event, jobs: Mapping[str, Job]) -> Remembered:
     """Return the completed requests with the one that caused `event`, if it had an id. `jobs`:
     before the event."""
-    if not isinstance(event, RequestEvent) or not event.request_id:
+    if not isinstance(event, events.RequestEvent) or not event.request_id:
         return known
     uid, answer = "", ""
-    if isinstance(event, JobSubmitted | RequestAnswered):
+    if isinstance(event, events.JobSubmitted | events.RequestAnswered):
         uid = event.uid
-    elif isinstance(event, JobEvent):
+    elif isinstance(event, events.JobEvent):
         uid = jobs[event.name].uid
-    if isinstance(event, RequestAnswered):
+    if isinstance(event, events.RequestAnswered):
         answer = event.answer
-    elif isinstance(event, Defragmented):
+    elif isinstance(event, events.Defragmented):
         answer = event.sentence
     identifier = parse_request_id(event.request_id)
     done = CompletedRequest(action_of(event), identifier.digest, uid, answer)
