@@ -50,9 +50,7 @@ class Timeline:
                     self._down |= 1 << state.built_fabric.index_by_name[effect.host]
                 case HostTransition(move=HostMove.REPAIR):
                     self._down &= ~(1 << state.built_fabric.index_by_name[effect.host])
-                case HostTransition() | HostReport() | HostsChange() | WindowChange():
-                    pass
-                case LinkChange():
+                case HostTransition() | HostReport() | HostsChange():
                     pass
                 case _:
                     assert_never(effect)
