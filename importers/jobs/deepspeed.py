@@ -8,16 +8,20 @@ then pipe: tp-cp-ep-dp-pp.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from typing import Any
 
-from importers.jobs.draft import Draft, Origin
-from muster.structs import struct
-from scheduler.files.errors import InputError, Problem
+from importers.jobs.draft import (
+    ORDER,
+    ZERO_STAGES,
+    Draft,
+    Origin,
+    Settings,
+    flat_settings,
+    put_given_model,
+    put_sharding,
+)
+from scheduler.files.yaml12 import JsonFile
 
-STAGES = ("ddp", "zero1", "zero2", "zero3")
 BATCH = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 DTYPES = {"fp16": "fp16", "bf16": "bf16", "bfloat16": "bf16", "fp32": "fp32"}
 UNREPRESENTED = (
@@ -33,75 +37,33 @@ UNREPRESENTED = (
 )
 
 
-@struct(frozen=True, slots=True)
-class _Settings:
-    draft: Draft
-    values: dict[str, Any]
-    text: str
-
-    def origin(self, key: str) -> Origin:
-        """Each part of the key is looked for after the one before."""
-        at = 0
-        for part in key.split("."):
-            match = re.compile(rf'"{re.escape(part)}"\s*:').search(self.text, at)
-            if match is None:
-                return Origin(key)
-            at = match.end()
-        return Origin(key, self.text.count("\n", 0, at) + 1)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        value: Any = self.values
-        for part in key.split("."):
-            if not isinstance(value, dict) or part not in value:
-                return default
-            value = value[part]
-        return value
-
-    def number(self, key: str, default: int = 0) -> int:
-        """0 or more; "auto" is for the trainer to fill in, and so is not known here."""
-        value = self.get(key, default)
-        if value == "auto":
-            return default
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            self.draft.fault(self.origin(key), f"must be a whole number, is {value!r}")
-            return default
-        return value
-
-
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
     """Fill `draft` from a configuration of DeepSpeed. Raises: InputError."""
-    settings = _Settings(draft, _read(draft.source, text), text)
-    if not settings.values.keys() & {"zero_optimization", "fp16", "bf16", *BATCH}:
+    file = JsonFile.load(draft.source)
+    if not isinstance(file.value, dict):
+        raise file.error("", "must be a mapping of keys to values")
+    settings = flat_settings(draft, file.value, file.lines())
+    if not file.value.keys() & {"zero_optimization", "fp16", "bf16", *BATCH}:
         draft.fault(Origin(""), "has none of DeepSpeed's keys, such as zero_optimization")
     draft.raise_faults()
     inner = _inner(settings)
     _data(settings, gpus, inner)
     draft.raise_faults()
     _training(settings)
-    _model(settings)
+    if put_given_model(draft):
+        draft.put("model.dtype", _dtype(settings))
     draft.note_optimizer(settings.get("optimizer.type"), settings.origin("optimizer.type"))
-    for key in UNREPRESENTED:
-        value = settings.get(key)
-        is_off = not value or value == {"device": "none"}
-        if not is_off and (value is True or value != 1):  # 1: a partition of one
-            draft.note(f"not represented: {key} (line {settings.origin(key).line})")
+    on = {  # 1: a partition of one
+        key: line
+        for key, line in settings.lines.items()
+        if (value := settings.values[key]) and value != "none" and (value is True or value != 1)
+    }
+    for name in UNREPRESENTED:
+        if line := next((line for key, line in on.items() if key.startswith(name)), 0):
+            draft.note(f"not represented: {name} (line {line})")
 
 
-def _read(source: str, text: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        line = getattr(error, "lineno", 0)
-        message = getattr(error, "msg", "is nested too deeply")
-        raise InputError(Problem("", f"is not JSON: {message}", source, line)) from None
-    if not isinstance(values, dict):
-        raise InputError(Problem("", "must be a mapping of keys to values", source))
-    return values
-
-
-def _inner(settings: _Settings) -> int:
+def _inner(settings: Settings) -> int:
     """Ranks of one replica, from the axes given by hand and the two that the file can say."""
     draft = settings.draft
     if not {"parallelism.tp", "parallelism.pp"} & draft.values.keys():
@@ -109,15 +71,15 @@ def _inner(settings: _Settings) -> int:
             "tensor and pipeline parallelism are set in the training program, if at all:"
             " --set parallelism.tp=... and --set parallelism.pp=... give them"
         )
-    tensors = settings.number("tensor_parallel.autotp_size", 1) or 1
+    tensors = settings.number("tensor_parallel.autotp_size", least=0) or 1
     draft.put("parallelism.tp", tensors, settings.origin("tensor_parallel.autotp_size"))
-    sequences = settings.number("sequence_parallel_size", 1) or 1
+    sequences = settings.number("sequence_parallel_size", least=0) or 1
     draft.put("parallelism.cp", sequences, settings.origin("sequence_parallel_size"))
     if draft.values["parallelism.cp"] != 1:
         draft.put("training.context_parallel", "ulysses")
     for axis in ("ep", "pp"):
         draft.put(f"parallelism.{axis}", 1)
-    draft.put("parallelism.order", "tp-cp-ep-dp-pp")
+    draft.put("parallelism.order", ORDER)
     inner = 1
     for axis in ("tp", "cp", "pp"):
         size = draft.values[f"parallelism.{axis}"]
@@ -125,10 +87,10 @@ def _inner(settings: _Settings) -> int:
     return inner
 
 
-def _data(settings: _Settings, gpus: int, inner: int) -> None:
+def _data(settings: Settings, gpus: int, inner: int) -> None:
     """train = micro x accumulation x replicas: any of them follows from the others."""
     draft = settings.draft
-    whole, micro, steps = (settings.number(key) for key in BATCH)
+    whole, micro, steps = (settings.number(key, default=0, least=0) for key in BATCH)
     # "auto" is what the trainer fills in, and what --set says here.
     whole = _stated_number(draft, "batch.global_sequences") or whole
     micro = _stated_number(draft, "batch.micro_sequences") or micro
@@ -160,50 +122,23 @@ def _stated_number(draft: Draft, key: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _training(settings: _Settings) -> None:
+def _training(settings: Settings) -> None:
     draft = settings.draft
     key = "zero_optimization.stage"
-    stage = settings.number(key)
-    if stage >= len(STAGES):
+    stage = settings.number(key, default=0, least=0)
+    if stage >= len(ZERO_STAGES):
         draft.fault(settings.origin(key), f"must be 0 to 3, is {stage}")
         draft.raise_faults()
-    draft.put("training.data_parallel", STAGES[stage], settings.origin(key))
-    if stage >= 2:
-        draft.put("training.sync", "micro_batch", settings.origin(key))
-    group = settings.number("zero_optimization.mics_shard_size") if _is_mics(settings) else 0
-    if group:
-        key = "zero_optimization.mics_shard_size"
-        draft.put("training.shard_group", group, settings.origin(key))
+    group = settings.number("zero_optimization.mics_shard_size", default=0, least=0)  # -1: off
+    put_sharding(draft, ZERO_STAGES[stage], settings.origin(key), group)
     spoken = settings.get("communication_data_type")
     dtype = DTYPES.get(str(spoken), _dtype(settings))
     if dtype != "fp32":
         draft.put("training.gradient_dtype", dtype, settings.origin("communication_data_type"))
 
 
-def _is_mics(settings: _Settings) -> bool:
-    """-1, the default, switches it off."""
-    return bool(settings.get("zero_optimization.mics_shard_size", -1) != -1)
-
-
-def _dtype(settings: _Settings) -> str:
+def _dtype(settings: Settings) -> str:
     for dtype in ("bf16", "fp16"):
         if settings.get(f"{dtype}.enabled") in (True, "auto"):
             return dtype
     return "bf16" if settings.get("bfloat16.enabled") is True else "fp32"
-
-
-def _model(settings: _Settings) -> None:
-    draft = settings.draft
-    for key, value in draft.model.items():
-        draft.put(key, value, Origin("--model"))
-    if not any(key.startswith("model.") for key in draft.values):
-        draft.note(
-            "no model: the file does not describe one, so no bytes follow; --model FILE takes it"
-            " from a job file or config.json, --set traffic.dp=... gives an axis' bytes by hand"
-        )
-        return
-    if "model.sequence" not in draft.values:
-        draft.fault(
-            Origin("--set model.sequence"), "must be given: no file has the sequence length"
-        )
-    draft.put("model.dtype", _dtype(settings))

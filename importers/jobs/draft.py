@@ -3,7 +3,7 @@ whose files become job files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import prod
@@ -175,7 +175,114 @@ def _place(key: str) -> tuple[int, int]:
     return (1 + list(SECTIONS).index(section), place)
 
 
+@struct(frozen=True, slots=True)
+class Settings:
+    """The settings of a configuration, by dotted key. `lines`: where they stand, 0 for another
+    file. `computed`: keys whose values only running would tell. `older`: former names of keys.
+    `read`: keys that were asked for."""
+
+    draft: Draft
+    values: Mapping[str, Any]
+    lines: Mapping[str, int]
+    computed: Sequence[str] = ()
+    older: Mapping[str, str] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+
+    def key(self, *keys: str) -> str:
+        """Return the first of these keys that is set; the first of all where none is."""
+        names = (name for key in keys for name in (key, self.older.get(key, key)))
+        return next(
+            (name for name in names if name in self.values or name in self.computed), keys[0]
+        )
+
+    def origin(self, *keys: str) -> Origin:
+        key = self.key(*keys)
+        return Origin(key, self.lines.get(key, 0))
+
+    def get(self, *keys: str, default: Any = None) -> Any:
+        """Return the value of the first of these keys that is set."""
+        key = self.key(*keys)
+        self.read.add(key)
+        value = self.values.get(key)
+        return default if value is None else value
+
+    def number(self, *keys: str, default: int = 1, least: int = 1) -> int:
+        """Return a whole number; the default where the tool is to find it itself (-1, auto), and
+        with a fault where it is none."""
+        value, is_computed = self.get(*keys), self.key(*keys) in self.computed
+        if value in (-1, "auto") or (value is None and not is_computed):
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if is_computed:
+            message = "is computed, and nothing is run: give a recipe that states it"
+        elif isinstance(value, bool) or not isinstance(value, int) or value < least:
+            message = f"must be a whole number{' above 0' if least else ''}, is {value!r}"
+        else:
+            return value
+        self.draft.fault(self.origin(*keys), message)
+        return max(default, least)
+
+    def note_unread(self, left: tuple[str, ...], places: Mapping[str, str] | None = None) -> None:
+        """Note what is set and no key of a job file represents. `left`: beginnings of keys that the
+        program alone needs. `places`: where keys stand, if not in lines of the file."""
+        for key in (*self.lines, *self.computed):
+            if key in self.read or key.startswith(left):
+                continue
+            place = places[key] if places else f"line {self.lines[key]}"
+            why = ": it is computed" if key in self.computed else ""
+            if why or self.values.get(key):
+                self.draft.note(f"not represented: {key} ({place}){why}")
+
+
+def flat_settings(
+    draft: Draft,
+    values: Mapping[str, Any],
+    lines: Mapping[str, int],
+    older: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return the settings of nested sections by dotted key."""
+    flat = dict(_flat(values, ""))
+    return Settings(draft, flat, {key: lines.get(key, 0) for key in flat}, older=older or {})
+
+
+def _flat(section: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def put_sharding(draft: Draft, sharding: str, origin: Origin | None = None, group: int = 0) -> None:
+    """Put how state is sharded into the draft. `group`: ranks of a part that has all of it, 0 for
+    all ranks."""
+    draft.put("training.data_parallel", sharding, origin)
+    if sharding in ("zero2", "zero3"):
+        draft.put("training.sync", "micro_batch", origin)
+    if group:
+        draft.put("training.shard_group", group, origin)
+
+
+def put_given_model(draft: Draft) -> bool:
+    """Put the model that the user gives into the draft, for files that describe none. Return False,
+    with a note, where there is none."""
+    for key, value in draft.model.items():
+        draft.put(key, value, Origin("--model"))
+    is_known = any(key.startswith("model.") for key in draft.values)
+    if not is_known:
+        draft.note(
+            "no model: the file describes none, so no bytes follow; --model FILE takes one from a"
+            " job file or config.json, --set traffic.dp=... gives an axis' bytes by hand"
+        )
+    elif "model.sequence" not in draft.values:
+        message = "must be given: no file has the sequence length"
+        draft.fault(Origin("--set model.sequence"), message)
+    return is_known
+
+
 ORDER = "tp-cp-ep-dp-pp"
+ZERO_STAGES = ("ddp", "zero1", "zero2", "zero3")
 
 
 def put_axes(

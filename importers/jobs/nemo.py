@@ -11,11 +11,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from importers.jobs.draft import Draft, Origin, put_axes
-from importers.jobs.python_config import Computed, Config, PythonConfig, note_unread
+from importers.jobs.draft import Draft, Origin, Settings, put_axes, put_sharding
+from importers.jobs.python_config import Computed, Config, PythonConfig
 from importers.jobs.scripts.megatron import CONTEXT, SHARDING
 from importers.jobs.shapes import SHAPES, put_shape
-from muster.structs import struct
 
 RECIPE: Final = re.compile(r"pretrain_recipe|\bnemo\b|megatron\.bridge|WorkloadBaseConfig")
 _MODEL: Final = ("trainer.strategy.", "model.config.", "model.", "strategy.", "")
@@ -52,63 +51,31 @@ _ALIASES: Final = {
 }
 
 
-@struct(frozen=True, slots=True)
-class _Settings:
-    """Settings of the recipe, by the last part of a path in any of the sections given."""
-
-    draft: Draft
-    config: PythonConfig
-    read: set[str]
-
-    def get(self, name: str, sections: tuple[str, ...], default: Any = None) -> Any:
-        path = self.path(name, sections)
-        self.read.add(path)
-        value = self.config.values.get(path)
-        return default if value is None else value
-
-    def path(self, name: str, sections: tuple[str, ...]) -> str:
-        """The section of which there is such a setting; the first where there is none."""
-        paths = [f"{section}{name}" for section in sections]
-        known = self.config.places
-        return next((path for path in paths if path in known), paths[0])
-
-    def number(self, name: str, sections: tuple[str, ...], default: int) -> int:
-        """At least 1; a fault where it is something else, or computed."""
-        value, path = self.get(name, sections, default), self.path(name, sections)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            message = f"must be a whole number above 0, is {value!r}"
-        elif path in self.config.computed:
-            message = "is computed, and nothing is run: give a recipe that states it"
-        else:
-            return value
-        self.draft.fault(self.origin(path), message)
-        return max(1, default)
-
-    def origin(self, path: str) -> Origin:
-        return Origin(path, self.config.lines.get(path, 0))
+def _under(sections: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Return the paths of a setting in these sections."""
+    return tuple(f"{section}{name}" for section in sections)
 
 
 def draw(draft: Draft, config: PythonConfig, gpus: int) -> None:
     """Fill `draft` from a configuration of NeMo. Raises: InputError."""
-    settings = _Settings(draft, config, set())
-    ranks = _ranks(settings, gpus)
-    _axes(settings, ranks)
-    _model(settings)
+    settings = Settings(draft, config.values, config.lines, config.computed)
+    _axes(settings, config, _ranks(settings, config, gpus))
+    _model(settings, config)
     _batch(settings)
-    _training(settings)
-    note_unread(
-        draft, config, frozenset((*settings.read, "model", "model.config")), _LEFT_TO_PROGRAM
-    )
+    _training(settings, config)
+    settings.read.update(("model", "model.config"))
+    settings.note_unread(_LEFT_TO_PROGRAM, config.places)
+    config.note_skipped(draft)
 
 
-def _ranks(settings: _Settings, gpus: int) -> int:
+def _ranks(settings: Settings, config: PythonConfig, gpus: int) -> int:
     """GPUs as the user, the settings or the recipe's name has them."""
-    nodes = settings.get("num_nodes", ("", "trainer."), 0)
-    each = settings.get("num_gpus_per_node", ("",), 0) or settings.get("devices", ("trainer.",), 0)
-    said = settings.get("num_gpus", ("",), 0)
+    nodes = settings.get("num_nodes", "trainer.num_nodes", default=0)
+    each = settings.get("num_gpus_per_node", "trainer.devices", default=0)
+    said = settings.get("num_gpus", default=0)
     if isinstance(nodes, int) and isinstance(each, int):
         said = said or nodes * each
-    named = re.search(r"_(\d+)gpus?_", settings.config.name)
+    named = re.search(r"_(\d+)gpus?_", config.name)
     if not (gpus or said) and named:
         said = int(named[1])
         settings.draft.note(f"{said} GPUs, as the recipe's name says")
@@ -119,13 +86,15 @@ def _ranks(settings: _Settings, gpus: int) -> int:
     return gpus or int(said)
 
 
-def _axes(settings: _Settings, ranks: int) -> None:
+def _axes(settings: Settings, config: PythonConfig, ranks: int) -> None:
     draft = settings.draft
-    degrees = {axis: settings.number(name, _MODEL, 1) for axis, name in _AXES.items()}
-    paths = {axis: settings.path(name, _MODEL) for axis, name in _AXES.items()}
-    if not any(path in settings.config.places for path in paths.values()):
+    degrees = {
+        axis: settings.number(*_under(_MODEL, name), default=1) for axis, name in _AXES.items()
+    }
+    paths = {axis: settings.key(*_under(_MODEL, name)) for axis, name in _AXES.items()}
+    if not any(path in config.places for path in paths.values()):
         draft.note("the recipe's own axes are not known here: all of them are 1")
-    if settings.config.values.get(paths["etp"]) is None:
+    if config.values.get(paths["etp"]) is None:
         degrees["etp"] = degrees["tp"]
     inner = degrees["tp"] * degrees["cp"] * degrees["pp"]
     if ranks % inner:
@@ -135,18 +104,18 @@ def _axes(settings: _Settings, ranks: int) -> None:
     put_axes(draft, degrees, {axis: settings.origin(path) for axis, path in paths.items()})
 
 
-def _model(settings: _Settings) -> None:
-    draft, config = settings.draft, settings.config
+def _model(settings: Settings, config: PythonConfig) -> None:
+    draft = settings.draft
     texts = _texts(config.tree.settings.get("model"))
     texts = texts or [config.recipe, config.name, config.tree.maker]
     name = next((found for text in texts if (found := _shape_name(text))), "")
     put_shape(draft, name, Origin(config.recipe), texts[0])
     sections = ("model.config.", "model.", "data.", "dataset.", "")
-    sequence = settings.path("seq_length", sections)
-    draft.put("model.sequence", settings.number("seq_length", sections, 8192))
+    sequence = settings.key(*_under(sections, "seq_length"))
+    draft.put("model.sequence", settings.number(*_under(sections, "seq_length"), default=8192))
     if sequence not in config.places:
         draft.note("the recipe's sequence is taken to be 8,192: --set model.sequence=... says it")
-    if precision := _precision(settings):
+    if precision := _precision(settings, config):
         draft.put("model.dtype", precision)
 
 
@@ -168,23 +137,16 @@ def _shape_name(text: str) -> str | None:
     return None
 
 
-def _precision(settings: _Settings) -> str | None:
+def _precision(settings: Settings, config: PythonConfig) -> str | None:
     """Return the precision of matrices as set, by a named recipe, or by the recipe's name.
 
     None, with a fault, where it is set to something that cannot be read.
     """
-    draft, config = settings.draft, settings.config
+    draft = settings.draft
     if "model.dtype" in draft.values:
         return None
-    sections = ("trainer.", "")
-    path = next(
-        (
-            path
-            for name in ("plugins", "mixed_precision")
-            if (path := settings.path(name, sections)) in config.places
-        ),
-        "",
-    )
+    names = (*_under(("trainer.", ""), "plugins"), *_under(("trainer.", ""), "mixed_precision"))
+    path = next((name for name in names if name in config.places), "")
     if not path:
         named = _named_precision(config.name)
         if named is None:
@@ -208,8 +170,8 @@ def _precision(settings: _Settings) -> str | None:
         elif parts.get("bf16") is True or parts.get("fp16") is True:
             precision = "bf16" if parts.get("bf16") is True else "fp16"
         else:
-            names = (*held.texts, held.maker, str(parts.get("precision")))
-            precision = _named_precision(" ".join(names))
+            told = (*held.texts, held.maker, str(parts.get("precision")))
+            precision = _named_precision(" ".join(told))
     if precision is None:
         message = "the precision cannot be read: --set model.dtype=... says it"
         draft.fault(settings.origin(path), message)
@@ -221,45 +183,43 @@ def _named_precision(text: str) -> str | None:
     return next(found, None)
 
 
-def _batch(settings: _Settings) -> None:
+def _batch(settings: Settings) -> None:
     draft = settings.draft
     replicas = draft.values["parallelism.dp"] * draft.values["parallelism.ep"]
-    micro = settings.number("micro_batch_size", _BATCH, 1)
-    path = settings.path("global_batch_size", _BATCH)
+    micro = settings.number(*_under(_BATCH, "micro_batch_size"), default=1)
+    path = settings.key(*_under(_BATCH, "global_batch_size"))
     draft.put("batch.micro_sequences", micro)
-    whole = settings.number("global_batch_size", _BATCH, micro * replicas)
+    whole = settings.number(*_under(_BATCH, "global_batch_size"), default=micro * replicas)
     draft.put("batch.global_sequences", whole, settings.origin(path))
-    chunks = settings.number("virtual_pipeline_model_parallel_size", _MODEL, 1)
+    chunks = settings.number(*_under(_MODEL, "virtual_pipeline_model_parallel_size"), default=1)
     if draft.values["parallelism.pp"] > 1 and chunks > 1:
         draft.put("batch.virtual_stages", chunks)
 
 
-def _training(settings: _Settings) -> None:
+def _training(settings: Settings, config: PythonConfig) -> None:
     """Megatron's distributed optimizer unless the recipe says otherwise."""
     draft = settings.draft
     sharding = "zero1"
-    strategy = settings.get("data_parallel_sharding_strategy", _DDP)
-    if settings.get("use_megatron_fsdp", _DDP):
+    strategy = settings.get(*_under(_DDP, "data_parallel_sharding_strategy"))
+    if settings.get(*_under(_DDP, "use_megatron_fsdp")):
         sharding = SHARDING.get(strategy, "zero3")
-    elif settings.get("use_distributed_optimizer", _DDP, True) is False:
+    elif settings.get(*_under(_DDP, "use_distributed_optimizer"), default=True) is False:
         sharding = "ddp"
-    draft.put("training.data_parallel", sharding)
-    if sharding in ("zero2", "zero3"):
-        draft.put("training.sync", "micro_batch")
-    instances = settings.number("num_distributed_optimizer_instances", _DDP, 1)
-    if instances > 1 and sharding != "ddp":
-        draft.put("training.shard_group", max(1, draft.values["parallelism.dp"] // instances))
-    if settings.get("grad_reduce_in_fp32", _DDP) is False:
+    instances = settings.number(*_under(_DDP, "num_distributed_optimizer_instances"), default=1)
+    is_grouped = instances > 1 and sharding != "ddp"
+    group = max(1, draft.values["parallelism.dp"] // instances) if is_grouped else 0
+    put_sharding(draft, sharding, group=group)
+    if settings.get(*_under(_DDP, "grad_reduce_in_fp32")) is False:
         draft.put("training.gradient_dtype", "bf16")
-    is_split = settings.get("sequence_parallel", _MODEL)
+    is_split = settings.get(*_under(_MODEL, "sequence_parallel"))
     if draft.values["parallelism.tp"] > 1 and is_split is False:
         draft.put("training.sequence_parallel", False)
-    way = CONTEXT.get(str(settings.get("cp_comm_type", _MODEL, "p2p")), "ring")
+    way = CONTEXT.get(str(settings.get(*_under(_MODEL, "cp_comm_type"), default="p2p")), "ring")
     if draft.values["parallelism.cp"] > 1:
         draft.put("training.context_parallel", way)
-    optimizer = settings.path("optimizer", _OPTIMIZER)
-    draft.note_optimizer(settings.config.values.get(optimizer), settings.origin(optimizer))
-    tuned = settings.config.tree.settings.get("peft")
+    optimizer = settings.key(*_under(_OPTIMIZER, "optimizer"))
+    draft.note_optimizer(config.values.get(optimizer), settings.origin(optimizer))
+    tuned = config.tree.settings.get("peft")
     if isinstance(tuned, Config) or (isinstance(tuned, str) and tuned.lower() != "none"):
         settings.read.add("peft")
         maker = tuned.maker if isinstance(tuned, Config) else tuned
@@ -270,12 +230,12 @@ def _training(settings: _Settings) -> None:
     _recompute(settings)
 
 
-def _recompute(settings: _Settings) -> None:
+def _recompute(settings: Settings) -> None:
     draft = settings.draft
-    granularity = settings.get("recompute_granularity", _MODEL)
-    layers = settings.get("recompute_num_layers", _MODEL)
-    method = settings.get("recompute_method", _MODEL)
-    modules = settings.get("recompute_modules", _MODEL) or []
+    granularity = settings.get(*_under(_MODEL, "recompute_granularity"))
+    layers = settings.get(*_under(_MODEL, "recompute_num_layers"))
+    method = settings.get(*_under(_MODEL, "recompute_method"))
+    modules = settings.get(*_under(_MODEL, "recompute_modules")) or []
     if granularity == "full" or (granularity is None and layers and not modules):
         draft.put("training.recompute", "full")
         if method == "block" or granularity is None:

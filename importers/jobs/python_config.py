@@ -379,6 +379,11 @@ class PythonConfig:
     places: dict[str, str] = field(default_factory=dict)
     computed: list[str] = field(default_factory=list)
 
+    def note_skipped(self, draft: Draft) -> None:
+        """Note the statements that were not followed."""
+        for sentence in self.skipped:
+            draft.note(f"not represented: {sentence}")
+
 
 def model_name(recipe: str) -> tuple[str, str]:
     """Split a name into a model and its size, `llama3` and `70B` of `llama3_70b`; "" where it has
@@ -453,19 +458,3 @@ def _called(maker: str) -> str:
     """`llama3_70b` of `llm.llama3_70b.pretrain_recipe`; "" of another call."""
     found = [part for part in maker.split(".") if _MODEL.fullmatch(part)]
     return found[-1] if found else ""
-
-
-def note_unread(
-    draft: Draft, config: PythonConfig, read: frozenset[str], left: tuple[str, ...]
-) -> None:
-    """Note settings that have no key in a job file, and settings that the function computes.
-
-    `read`: paths that became keys. `left`: beginnings of paths that the program alone needs.
-    """
-    for path in (*config.lines, *config.computed):
-        if path in read or path.startswith(left):
-            continue
-        why = ": it is computed" if path in config.computed else ""
-        draft.note(f"not represented: {path} ({config.places[path]}){why}")
-    for sentence in config.skipped:
-        draft.note(f"not represented: {sentence}")

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from importers.jobs.draft import Draft, Origin, put_axes
-from importers.jobs.python_config import PythonConfig, model_name, note_unread
+from importers.jobs.draft import Draft, Origin, Settings, flat_settings, put_axes
+from importers.jobs.python_config import PythonConfig, model_name
 from importers.jobs.shapes import put_shape
-from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 
-OLDER = {
+_OLDER = {
     "training.local_batch_size": "training.batch_size",
     "parallelism.data_parallel_shard_degree": "training.data_parallel_shard_degree",
     "parallelism.data_parallel_replicate_degree": "training.data_parallel_replicate_degree",
@@ -28,28 +27,6 @@ OLDER = {
     "parallelism.pipeline_parallel_schedule": "experimental.pipeline_parallel_schedule",
     "parallelism.context_parallel_degree": "experimental.context_parallel_degree",
 }
-UNREPRESENTED = (
-    "training.enable_cpu_offload",
-    "parallelism.module_fqns_per_model_part",
-    "parallelism.pipeline_parallel_split_points",
-    "parallelism.pipeline_parallel_schedule_csv",
-    "float8.enable_fsdp_float8_all_gather",
-    "quantize.linear.float8.enable_fsdp_float8_all_gather",
-    "fault_tolerance.enable",
-)
-READ_KEYS = frozenset(
-    {
-        *("training.local_batch_size", "training.global_batch_size", "training.seq_len"),
-        *("training.mixed_precision_param", "training.mixed_precision_reduce"),
-        *("parallelism.tensor_parallel_degree", "parallelism.context_parallel_degree"),
-        *("parallelism.pipeline_parallel_degree", "parallelism.pipeline_parallel_schedule"),
-        *("parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree"),
-        *("parallelism.expert_parallel_degree", "parallelism.expert_tensor_parallel_degree"),
-        *("parallelism.fsdp_reshard_after_forward", "parallelism.context_parallel_rotate_method"),
-        *("parallelism.pipeline_parallel_microbatch_size", "activation_checkpoint.mode"),
-        *("parallelism.pipeline_parallel_layers_per_stage", "model.converters"),
-    }
-)
 # Sections that bear on neither shape, bytes nor memory.
 _LEFT_TO_PROGRAM = (
     *("metrics", "checkpoint", "lr_scheduler", "dataloader", "profiling", "optimizer", "hf_assets"),
@@ -72,61 +49,27 @@ SCHEDULES = {
 }
 
 
-@struct(frozen=True, slots=True)
-class _Settings:
-    draft: Draft
-    values: dict[str, Any]
-    lines: dict[str, int]
-
-    def origin(self, key: str) -> Origin:
-        origin = self._key_in_use(key)
-        return Origin(origin, self.lines.get(origin, 0))
-
-    def _key_in_use(self, key: str) -> str:
-        older = OLDER.get(key, key)
-        return older if key not in self.values and older in self.values else key
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self.values.get(self._key_in_use(key), default)
-
-    def number(self, key: str, default: int, least: int = 1) -> int:
-        value = self.get(key, default)
-        if self._key_in_use(key) not in self.values:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            if value == -1:  # "whatever is left", as if the key were not there
-                return default
-            self.draft.fault(self.origin(key), f"must be a whole number, is {value!r}")
-            return max(default, 1)
-        return value
-
-
 def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> None:
     """Fill `draft` from a TOML file of TorchTitan. Raises: InputError."""
-    settings = _Settings(draft, *_read(draft.source, text))
+    settings = flat_settings(draft, _read(draft.source, text), _lines(text), _OLDER)
     draw_settings(settings, gpus)
-    known = {*READ_KEYS, *OLDER.values(), *UNREPRESENTED, "model.name", "model.flavor"}
-    for key, line in settings.lines.items():
-        if (
-            settings.values.get(key)
-            and key not in known
-            and not key.startswith(_LEFT_TO_PROGRAM_IN_TOML)
-        ):
-            draft.note(f"not represented: {key} (line {line})")
+    settings.note_unread(_LEFT_TO_PROGRAM_IN_TOML)
 
 
 def draw_python(draft: Draft, config: PythonConfig, gpus: int) -> None:
     """Fill `draft` from a function of TorchTitan's registry in Python. Raises: InputError."""
     name, flavor = model_name(config.recipe)
     values = {"model.name": name, "model.flavor": flavor} | config.values
-    draw_settings(_Settings(draft, values, config.lines), gpus)
-    note_unread(draft, config, READ_KEYS, _LEFT_TO_PROGRAM)
+    settings = Settings(draft, values, config.lines, config.computed, _OLDER)
+    draw_settings(settings, gpus)
+    settings.note_unread(_LEFT_TO_PROGRAM, config.places)
+    config.note_skipped(draft)
 
 
-def draw_settings(settings: _Settings, gpus: int) -> None:
+def draw_settings(settings: Settings, gpus: int) -> None:
     """Fill `draft` from settings of TorchTitan. Raises: InputError."""
     draft = settings.draft
-    if not settings.values.keys() & {"model.name", "training.seq_len", *OLDER, *OLDER.values()}:
+    if not settings.values.keys() & {"model.name", "training.seq_len", *_OLDER, *_OLDER.values()}:
         draft.fault(Origin(""), "has none of TorchTitan's keys, such as training.seq_len")
         draft.raise_faults()
     _axes(settings, gpus)
@@ -135,32 +78,17 @@ def draw_settings(settings: _Settings, gpus: int) -> None:
     _batch(settings)
     _training(settings)
     draft.note_optimizer(settings.get("optimizer.name"), settings.origin("optimizer.name"))
-    for key in UNREPRESENTED:
-        if settings.get(key):
-            draft.note(f"not represented: {key} (line {settings.origin(key).line})")
 
 
-def _read(source: str, text: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Values and lines by dotted key."""
+def _read(source: str, text: str) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(text)
+        return tomllib.loads(text)
     except RecursionError:
         raise InputError(Problem("", "is nested too deep", source)) from None
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         fault = Problem("", f"is not TOML: {error}", source, int(line[1]) if line else 0)
         raise InputError(fault) from None
-    values = {key: value for key, value in _flat(tables, "") if "." in key}
-    return values, _lines(text)
-
-
-def _flat(table: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    """Each value that is no table, by dotted key."""
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def _lines(text: str) -> dict[str, int]:
@@ -174,13 +102,13 @@ def _lines(text: str) -> dict[str, int]:
     return lines
 
 
-def _axes(settings: _Settings, gpus: int) -> None:
+def _axes(settings: Settings, gpus: int) -> None:
     draft = settings.draft
-    tp = settings.number("parallelism.tensor_parallel_degree", 1)
-    cp = settings.number("parallelism.context_parallel_degree", 1)
-    pp = settings.number("parallelism.pipeline_parallel_degree", 1)
-    copies = settings.number("parallelism.data_parallel_replicate_degree", 1)
-    shards = settings.number("parallelism.data_parallel_shard_degree", 0)
+    tp = settings.number("parallelism.tensor_parallel_degree", default=1)
+    cp = settings.number("parallelism.context_parallel_degree", default=1)
+    pp = settings.number("parallelism.pipeline_parallel_degree", default=1)
+    copies = settings.number("parallelism.data_parallel_replicate_degree", default=1)
+    shards = settings.number("parallelism.data_parallel_shard_degree", default=0)
     inner = tp * cp * pp * copies
     if not shards and not gpus:
         draft.fault(
@@ -195,8 +123,8 @@ def _axes(settings: _Settings, gpus: int) -> None:
         )
     degrees = {
         **{"tp": tp, "cp": cp, "pp": pp, "dp": shards * copies},
-        "ep": settings.number("parallelism.expert_parallel_degree", 1),
-        "etp": settings.number("parallelism.expert_tensor_parallel_degree", tp),
+        "ep": settings.number("parallelism.expert_parallel_degree", default=1),
+        "etp": settings.number("parallelism.expert_tensor_parallel_degree", default=tp),
     }
     put_axes(draft, degrees, {"ep": settings.origin("parallelism.expert_parallel_degree")})
     ep = draft.values["parallelism.ep"]
@@ -207,30 +135,35 @@ def _axes(settings: _Settings, gpus: int) -> None:
         draft.put("training.data_parallel", "ddp")
 
 
-def _model(settings: _Settings) -> None:
+def _model(settings: Settings) -> None:
     draft = settings.draft
-    name = f"{settings.get('model.name', 'llama3')} {settings.get('model.flavor', '')}"
+    name = (
+        f"{settings.get('model.name', default='llama3')} {settings.get('model.flavor', default='')}"
+    )
     put_shape(draft, name, settings.origin("model.flavor"))
-    sequence = settings.number("training.seq_len", 2048)
+    sequence = settings.number("training.seq_len", default=2048)
     draft.put("model.sequence", sequence, settings.origin("training.seq_len"))
-    is_full = settings.get("training.mixed_precision_param", "bfloat16") == "float32"
+    is_full = settings.get("training.mixed_precision_param", default="bfloat16") == "float32"
     origin = settings.origin("training.mixed_precision_param")
     stored = "fp32" if is_full else "bf16"
     draft.put("model.dtype", *(_converted(settings) or (stored, origin)))
-    if settings.get("training.mixed_precision_reduce", "float32") == "bfloat16":
+    if settings.get("training.mixed_precision_reduce", default="float32") == "bfloat16":
         origin = settings.origin("training.mixed_precision_reduce")
         draft.put("training.gradient_dtype", "bf16", origin)
 
 
-def _converted(settings: _Settings) -> tuple[str, Origin] | None:
+def _converted(settings: Settings) -> tuple[str, Origin] | None:
     """The precision to which converters cast matrices, and the key that says so."""
-    named, origin = settings.get("model.converters", []), settings.origin("model.converters")
+    named, origin = (
+        settings.get("model.converters", default=[]),
+        settings.origin("model.converters"),
+    )
     precision = ""
     for name in named if isinstance(named, list) else [named]:
         last = str(name).rsplit(".", 1)[-1]
         if last in CONVERTERS:
             precision, section = CONVERTERS[last], name if "." in name else last
-            recipe = str(settings.get(f"{section}.recipe_name", ""))
+            recipe = str(settings.get(f"{section}.recipe_name", default=""))
             if "fp4" in recipe:
                 settings.draft.fault(origin, f"the precision of {recipe} is not known")
         elif "linear" in str(name):
@@ -240,52 +173,45 @@ def _converted(settings: _Settings) -> tuple[str, Origin] | None:
     return (precision, origin) if precision else None
 
 
-def _batch(settings: _Settings) -> None:
+def _batch(settings: Settings) -> None:
     draft, values = settings.draft, settings.draft.values
-    local = settings.number("training.local_batch_size", 8)
-    replicas = values["parallelism.dp"] * values["parallelism.ep"]
-    whole = settings.number("training.global_batch_size", local * replicas)
+    local = settings.number("training.local_batch_size", default=8)
+    replicas, pp = values["parallelism.dp"] * values["parallelism.ep"], values["parallelism.pp"]
+    whole = settings.number("training.global_batch_size", default=local * replicas)
     draft.put("batch.global_sequences", whole, settings.origin("training.global_batch_size"))
-    pp, key = values["parallelism.pp"], "parallelism.pipeline_parallel_microbatch_size"
-    micro = settings.number(key, 1) if pp > 1 else local
-    origin = settings.origin(key if pp > 1 else "training.local_batch_size")
-    draft.put("batch.micro_sequences", micro, origin)
-    if pp > 1 and (way := SCHEDULES.get(str(settings.get(SCHEDULE)))):
-        draft.put("batch.schedule", way, settings.origin(SCHEDULE))
-    chunks = _chunks(settings, pp) if pp > 1 else 1
+    key = "parallelism.pipeline_parallel_microbatch_size"
+    micro, schedule = settings.number(key), str(settings.get(SCHEDULE, default="1F1B"))
+    each = settings.number("parallelism.pipeline_parallel_layers_per_stage", default=0, least=0)
+    if pp == 1:
+        key, micro = "training.local_batch_size", local
+    draft.put("batch.micro_sequences", micro, settings.origin(key))
+    if pp == 1 or schedule in ("1F1B", "GPipe"):
+        return
+    if schedule in SCHEDULES:
+        draft.put("batch.schedule", SCHEDULES[schedule], settings.origin(SCHEDULE))
+    elif schedule != "Interleaved1F1B":
+        draft.note(f"the schedule {schedule} is counted as interleaved 1F1B")
+    chunks = max(1, -(-int(values["model.layers"]) // (each * pp))) if each else 2
     if chunks > 1:
-        origin = settings.origin(SCHEDULE)
-        draft.put("batch.virtual_stages", chunks, origin)
+        draft.put("batch.virtual_stages", chunks, settings.origin(SCHEDULE))
 
 
-def _chunks(settings: _Settings, pp: int) -> int:
-    schedule = str(settings.get(SCHEDULE, "1F1B"))
-    if schedule in ("1F1B", "GPipe"):
-        return 1
-    if schedule != "Interleaved1F1B" and schedule not in SCHEDULES:
-        settings.draft.note(f"the schedule {schedule} is counted as interleaved 1F1B")
-    each = settings.number("parallelism.pipeline_parallel_layers_per_stage", 0, least=0)
-    layers = int(settings.draft.values["model.layers"])
-    return max(1, -(-layers // (each * pp))) if each else 2
-
-
-def _training(settings: _Settings) -> None:
+def _training(settings: Settings) -> None:
     draft = settings.draft
     pipelined = draft.values["parallelism.pp"] > 1
     key = "parallelism.fsdp_reshard_after_forward"
-    policy = settings.get(key, "default")
+    policy = settings.get(key, default="default")
     reshards = policy == "always" or (policy == "default" and not pipelined)
     draft.put("training.data_parallel", "zero3" if reshards else "fsdp", settings.origin(key))
     if reshards or not pipelined:
         draft.put("training.sync", "micro_batch", settings.origin(key))
+    key = "parallelism.context_parallel_rotate_method"
+    way = "ring" if settings.get(key) == "alltoall" else "allgather"
     if draft.values["parallelism.cp"] > 1:
-        key = "parallelism.context_parallel_rotate_method"
-        rotates = settings.get(key, "allgather") == "alltoall"
-        draft.put(
-            "training.context_parallel", "ring" if rotates else "allgather", settings.origin(key)
-        )
+        draft.put("training.context_parallel", way, settings.origin(key))
     key = "activation_checkpoint.mode"
-    if settings.get(key, "selective") == "full":
+    mode = settings.get(key, default="selective")
+    if mode == "full":
         draft.put("training.recompute", "full", settings.origin(key))
-    elif settings.get(key, "selective") == "selective":
+    elif mode == "selective":
         draft.note("selective checkpointing keeps less than is counted here: scores alone")

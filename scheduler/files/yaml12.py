@@ -294,15 +294,11 @@ class JsonFile:
     def error(self, field: str, message: str) -> InputError:
         """Return the error of faults, each with its line. Lines are found only now: the text is
         read again as YAML, of which JSON is a part."""
-        try:
-            line = line_of(parse(self.text).lines, field)
-        except InputError:
-            line = 0
-        return refusal(message, self.source, line, field)
+        return refusal(message, self.source, line_of(self.lines(), field), field)
 
     def lines(self) -> Mapping[str, int]:
         """The line of every field; none where the YAML reader refuses the text."""
         try:
-            return parse(self.text).lines
+            return parse(self.text.replace("\t", " ")).lines
         except InputError:
             return {}

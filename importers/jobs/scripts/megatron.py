@@ -14,7 +14,15 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from importers.jobs.draft import FORMATS, ORDER, Draft, Origin, put_axes
+from importers.jobs.draft import (
+    FORMATS,
+    ORDER,
+    Draft,
+    Origin,
+    put_axes,
+    put_given_model,
+    put_sharding,
+)
 from importers.jobs.scripts.command import (
     batch_notes,
     configurations,
@@ -296,9 +304,7 @@ def _batch(options: Options) -> None:
 
 def _training(options: Options) -> None:
     name, shards = _sharding(options)
-    options.put("training.data_parallel", shards, name)
-    if shards in ("zero2", "zero3"):
-        options.put("training.sync", "micro_batch", name)
+    put_sharding(options.draft, shards, options.origin(name))
     instances = options.number("num-distributed-optimizer-instances", 1)
     dp = options.draft.values["parallelism.dp"]
     if instances > 1 and shards != "ddp":
@@ -378,18 +384,12 @@ def draw_generic(options: Options, ranks: int) -> None:
             f" is not in this job; `muster job import {word.text}` reads it if it is of a known"
             " format"
         )
-    if not draft.model:
-        draft.note("no model: --model config.json gives it, and the bytes of a step follow from it")
-        return
     numbers = _integer_options(options)
-    for key, value in draft.model.items():
-        if key != "model.sequence":
-            draft.put(key, value)
     sequence, each = _first(numbers, _SEQUENCE), _first(numbers, _EACH)
-    if sequence is not None:
+    if sequence is not None and draft.model:
         draft.put("model.sequence", *sequence)
-    elif "model.sequence" not in draft.values:
-        draft.fault(Origin("--seq-len"), "is missing: --set model.sequence=... gives it")
+    if not put_given_model(draft):
+        return
     if each is not None:
         steps = _first(numbers, _STEPS)
         draft.put("batch.micro_sequences", *each)
@@ -398,8 +398,7 @@ def draw_generic(options: Options, ranks: int) -> None:
         )
     elif "batch.global_sequences" not in draft.values:
         draft.fault(Origin("--batch-size"), "is missing: --set batch.global_sequences=... gives it")
-    draft.put("training.data_parallel", "zero3")
-    draft.put("training.sync", "micro_batch")
+    put_sharding(draft, "zero3")
     draft.note(
         "parameters are taken to be sharded over all ranks, as FSDP does; --set"
         " training.data_parallel=ddp, --set parallelism.tp=8 say otherwise"

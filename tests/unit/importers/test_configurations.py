@@ -41,7 +41,7 @@ def test_accelerate_says_ranks_and_sharding(imported: Importing) -> None:
     draft = imported("a.yaml", ACCELERATE, model=LLAMA | {"model.sequence": 4096})
     assert_facts(draft, "dp=32 data_parallel=zero3 recompute=full")
     assert "not represented: fsdp_config.fsdp_offload_params" in draft.notes
-    assert "not represented: dynamo_config (line 7)" in draft.notes
+    assert "not represented: dynamo_config.dynamo_backend (line 7)" in draft.notes
 
 
 def test_maxtext_has_axes_of_slices_and_a_named_model(

@@ -67,7 +67,7 @@ def test_what_is_missing_and_not_represented_is_said(imported: Importing) -> Non
     notes = imported("ds.json", text(zero_optimization=zero), gpus=64).notes
     assert any(note.startswith("no model") for note in notes)
     assert any("training program" in note for note in notes)
-    assert "not represented: zero_optimization.offload_optimizer (line 9)" in notes
+    assert "not represented: zero_optimization.offload_optimizer (line 10)" in notes
     assert "not represented: zero_optimization.zero_quantized_weights (line 12)" in notes
 
 
@@ -89,7 +89,7 @@ GIVEN, STEPS = {"gpus": 8}, "gradient_accumulation_steps"
         ('{\n"a": \n', {}, "ds.json:3: is not JSON"),
         ("[1]", {}, "ds.json: must be a mapping"),
         ('{"a": 1}', {}, "ds.json: has none of DeepSpeed's keys"),
-        ("[" * 100_000, {}, "ds.json: is not JSON: is nested too deeply"),
+        ("[" * 100_000, {}, "ds.json: is nested too deep"),
     ],
 )
 def test_faults_name_the_key_and_its_line(
