@@ -80,6 +80,9 @@ def _tool_of(path: str, text: str) -> Tool:
     raise InputError(Problem("", f"is of no format that is read: {FORMATS}", path))
 
 
+SPLIT = ("parallelism", "batch")  # what options of a program say too
+
+
 def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
     """Return a checked draft of the job that `path` starts.
 
@@ -98,6 +101,9 @@ def import_job(path: str, tool: Tool | None, given: Given) -> Draft:
         (draw_nemo if is_nemo else draw_python)(draft, config, given.gpus)
     else:
         _DRAWERS[tool](draft, text, given.gpus, given.environment)
+    shape = [key for key in given.keys if key.partition(".")[0] in SPLIT]
+    if shape and "run.command" in draft.values:
+        draft.note(f"run.command is as the script has it: change {', '.join(shape)} there as well")
     draft.put("name", Path(path).stem)
     ranks = draft.checked().request.parallelism.world_size
     if given.gpus and ranks != given.gpus:

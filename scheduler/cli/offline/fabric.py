@@ -172,7 +172,7 @@ def _stores_text(stores: list[dict[str, Any]]) -> str:
         if readers := store["readers"]:
             each = f"{readers['gb_per_s']:,g} GB/s each"
             rows.append([f"  {readers['hosts']:,} readers", "", each, ""])
-    return table(["store", "writes", "reads", "holds"], rows) if stores else ""
+    return table(["store", "writes", "reads", "holds"], rows)
 
 
 def _rates(limit: dict[str, Any]) -> list[str]:

@@ -39,8 +39,10 @@ def columns(rows: Sequence[Sequence[str]], right: frozenset[int] | set[int] = fr
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Write rows in columns below their heads; columns of numbers, also with a unit, are flush
-    right."""
+    right; "" without rows."""
     rows = [*rows]
+    if not rows:
+        return ""
     right = {i for i in range(len(heads)) if all(_NUMBER.match(row[i] or "0") for row in rows)}
     return columns([heads, *rows], right)
 

@@ -164,6 +164,8 @@ def test_a_gang_that_never_talks_or_does_not_fit_has_no_estimate() -> None:
     Path("one.yaml").write_text(FABRIC.format(name="one", oversubscription=1).replace(": 8", ": 1"))
     result = invoke("estimate", "alone.yaml", "--fabric", "one.yaml")
     assert (result.exit_code, "no communication to estimate" in result.stdout) == (0, True)
+    Path("silent.yaml").write_text("name: silent\nparallelism: {dp: 16}\nspares: 0\n")
+    assert "axis  runs on" not in invoke("place", "silent.yaml", "--fabric", "wide.yaml").stdout
     Path("tiny.yaml").write_text(FABRIC.format(name="tiny", oversubscription=7).replace("4", "1"))
     result = invoke("estimate", "job.yaml", "--fabric", "tiny.yaml", "--fabric", "wide.yaml")
     assert result.exit_code == 4

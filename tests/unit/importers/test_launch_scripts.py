@@ -156,6 +156,7 @@ def test_degrees_given_by_hand_leave_as_many_ranks(imported: Importing, refused:
     keys = {"parallelism.tp": 4}
     draft = imported("run.sh", text, model=LLAMA, keys=keys)
     assert_facts(draft, "tp=4 dp=8 global_sequences=16")
+    assert "run.command is as the script has it: change parallelism.tp there as well" in draft.notes
     draft = imported("run.sh", f"{text} {MODEL}", keys=keys)
     assert_facts(draft, "tp=4 dp=8")
     assert imported("run.sh", text, keys=keys | {"parallelism.dp": 2}).checked()

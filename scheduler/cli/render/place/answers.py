@@ -277,7 +277,7 @@ def _cuts_text(answer: Placement) -> str:
         sent = bytes_text(crossing.bytes_per_step)
         rows.append([crossing.tier, sent, *proved, _by_axis(crossing)])
     heads = ["crosses", "per step", "lower bound, all layouts", "", "by axis"]
-    return table(heads, rows) if rows else ""
+    return table(heads, rows)
 
 
 def _by_axis(cut: TierCut) -> str:
@@ -295,7 +295,7 @@ def _alternatives_text(question: Question, answer: Placement) -> str:
         ]
         for other in _runners_up(question, answer)
     ]
-    return table(["instead", "per step", "", "by axis"], rows) if rows else ""
+    return table(["instead", "per step", "", "by axis"], rows)
 
 
 def _insufficient_text(question: Question, answer: Insufficient) -> str:

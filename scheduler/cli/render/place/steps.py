@@ -101,7 +101,7 @@ def estimate(
     assumed: Assumptions,
     network: NetworkChoice = USUAL_NETWORK,
 ) -> Estimate | None:
-    """Estimate the steps of a job; None when no two ranks ever talk.
+    """Estimate the steps of a job; None when no two ranks ever talk, or no step takes time.
 
     Raises: BadInput on a switch or cable that the fabric does not have.
     """
@@ -112,7 +112,7 @@ def estimate(
         (way, step_time(fabric, request, hosts, assumed, flows))
         for (way, hosts), flows in zip(ways.items(), routed, strict=True)
     )
-    if not steps[0][1].axes:
+    if not steps[0][1].axes or not steps[0][1].seconds:
         return None
     compute = _compute(question, answer, assumed)
     simulated = tuple(
