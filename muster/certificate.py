@@ -5,6 +5,7 @@ docs/verify.md describes them. Standard library alone, as `verify`, which checks
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -24,6 +25,7 @@ from muster.form import (
     signed,
     text,
     truth,
+    word,
 )
 
 __all__ = ["FORMAT", "SEALED", "Certificate", "Malformed", "digest"]
@@ -37,11 +39,6 @@ PATTERNS = ("ring", "chain", "hierarchical", "all_to_all", "pairs", "tree")
 MOST_BRANCHES = 200  # one below the other
 
 
-def pattern(value: Any, path: str) -> None:
-    if value not in PATTERNS:
-        raise Malformed(path, f"must be one of {', '.join(PATTERNS)}, not {value!r:.40}")
-
-
 def axis(value: Any, path: str) -> None:
     """An axis; that of a role says also which ranks it has, and trees how many lie on a host."""
     said = value if isinstance(value, dict) else {}
@@ -53,23 +50,6 @@ def axis(value: Any, path: str) -> None:
         raise Malformed(path, "pairs are of the ranks of one role and those of another")
 
 
-def kind(value: Any, path: str) -> None:
-    if value not in DECISIONS:
-        raise Malformed(path, f"must be one of {', '.join(DECISIONS)}, not {value!r:.40}")
-
-
-def claims(value: Any, path: str) -> None:
-    """The claims; those of a server say also what it decided."""
-    is_decided = isinstance(value, dict) and "decision" in value
-    check(value, {**CLAIMS, "decision": DECISION} if is_decided else CLAIMS, path)
-
-
-def job(value: Any, path: str) -> None:
-    """The job; a gang of roles says also what constraints these have, if any."""
-    has_roles = isinstance(value, dict) and "roles" in value
-    check(value, {**JOB, "roles": [ROLE]} if has_roles else JOB, path)
-
-
 def counter(value: Any, path: str) -> None:
     """Check a counter: how many zones hold `least` slots of a row, or what they climb on
     stairs."""
@@ -77,24 +57,9 @@ def counter(value: Any, path: str) -> None:
     check(value, next(shapes, LEAST), path)
 
 
-def exchange(value: Any, path: str) -> None:
-    if value not in SYNCS:
-        raise Malformed(path, f"must be one of {', '.join(SYNCS)}, not {value!r:.40}")
-
-
-def schedule(value: Any, path: str) -> None:
-    if value not in SCHEDULES:
-        raise Malformed(path, f"must be one of {', '.join(SCHEDULES)}, not {value!r:.40}")
-
-
-def facts_of_step(value: Any, path: str) -> None:
-    if value is not None:
-        check(value, STEP_FACTS, path)
-
-
-def claim_of_step(value: Any, path: str) -> None:
-    if value is not None:
-        check(value, STEP_CLAIM, path)
+def step_or_none(shape: dict[str, Any]) -> Callable[[Any, str], None]:
+    """Return what accepts None, or such a mapping: for jobs that say what they compute."""
+    return lambda value, path: None if value is None else check(value, shape, path)
 
 
 def proof(value: Any, path: str) -> None:
@@ -131,8 +96,13 @@ STEP_FACTS = {
     "compute_s": ratio,
     "least_compute_s": ratio,
     "most_compute_s": ratio,
-    "pipeline": {"stages": count, "chunks": count, "micro_batches": count, "schedule": schedule},
-    "sync": exchange,
+    "pipeline": {
+        "stages": count,
+        "chunks": count,
+        "micro_batches": count,
+        "schedule": word(*SCHEDULES),
+    },
+    "sync": word(*SYNCS),
     "gradients_alone": truth,
     "state": partial(by_name, of=share),
     "exposed": partial(by_name, of=ratio),
@@ -144,25 +114,35 @@ CLAIMS = {
     "spares": [text],
     "cuts": [{"tier": text, "bytes": non_negative, "by_axis": by_name}],
     "bounds": [{"tier": text, "bytes": non_negative, "engine_bytes": non_negative, "proof": proof}],
-    "step": claim_of_step,
-}
-DECISION = {
-    "kind": kind,
-    "uid": text,
-    "attempt": non_negative,
-    "version": non_negative,
-    "time": text,
+    "step": step_or_none(STEP_CLAIM),
+    "decision?": {  # of a server
+        "kind": word(*DECISIONS),
+        "uid": text,
+        "attempt": non_negative,
+        "version": non_negative,
+        "time": text,
+    },
 }
 AXIS = {
     "axis": text,
     "size": count,
     "stride": count,
-    "pattern": pattern,
+    "pattern": word(*PATTERNS),
     "edge_bytes": non_negative,
     "wrap_bytes": non_negative,
 }
 RANKS = {"first": non_negative, "ranks": count, "to": non_negative}
 NODE = {"node": count}
+ROLE = {
+    "name": text,
+    "first": non_negative,
+    "ranks": count,
+    "same": text,
+    "segment": non_negative,
+    "within": [{"size": count, "stride": count, "tier": text}],
+    "beside": [{"tier": text, "roles": [text]}],
+    "avoid": [{"tier": text, "roles": [text]}],
+}
 JOB = {
     "name": text,
     "gpus_per_host": count,
@@ -173,17 +153,8 @@ JOB = {
     "segment": non_negative,
     "within": [{"axis": text, "tier": text}],
     "traffic": [axis],
-    "step": facts_of_step,
-}
-ROLE = {
-    "name": text,
-    "first": non_negative,
-    "ranks": count,
-    "same": text,
-    "segment": non_negative,
-    "within": [{"size": count, "stride": count, "tier": text}],
-    "beside": [{"tier": text, "roles": [text]}],
-    "avoid": [{"tier": text, "roles": [text]}],
+    "step": step_or_none(STEP_FACTS),
+    "roles?": [ROLE],  # of a gang of several: what constraints these have, if any
 }
 CERTIFICATE = {
     "format": text,
@@ -199,8 +170,8 @@ CERTIFICATE = {
         "links": {"scale_up": RUNS, "nic": RUNS, "joined": RUNS, "uplinks": [RUNS]},
     },
     "free": RUNS,
-    "job": job,
-    "claims": claims,
+    "job": JOB,
+    "claims": CLAIMS,
 }
 
 
@@ -331,3 +302,14 @@ class Certificate:
             raise Malformed("job.ranks", f"{of:,}: the axes make {ranks:,}, in whole hosts")
         if sum(axis["pattern"] == "chain" for axis in axes) > 1:
             raise Malformed("job.traffic", "one axis at most is a chain")
+
+
+def groups_of(axis: dict[str, Any], at: list[int]) -> Iterator[list[int]]:
+    """Yield the entries of `at` of the ranks of each group of an axis."""
+    size, stride, of = axis["size"], axis["stride"], axis.get("first", 0)
+    if axis["pattern"] == "pairs":
+        yield at[of : of + axis["ranks"]] + at[axis["to"] : axis["to"] + size - axis["ranks"]]
+        return
+    at = at[of : of + axis.get("ranks", len(at))]
+    for first in range(0, len(at), size * stride):
+        yield from (at[first + k : first + size * stride : stride] for k in range(stride))

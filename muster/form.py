@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 MOST = 1 << 128  # of whole numbers: far beyond any price, and arithmetic stays quick
@@ -63,6 +64,16 @@ def ratio(value: Any, path: str) -> None:
         raise Malformed(path, "must be a numerator and a denominator above 0")
 
 
+def word(*known: str) -> Callable[[Any, str], None]:
+    """Return what accepts one of these words."""
+
+    def accept(value: Any, path: str) -> None:
+        if value not in known:
+            raise Malformed(path, f"must be one of {', '.join(known)}, not {value!r:.40}")
+
+    return accept
+
+
 def share(value: Any, path: str) -> None:
     ratio(value, path)
     if value[0] > value[1]:
@@ -76,8 +87,8 @@ def one_of(value: Any, path: str, key: str, shapes: dict[str, Any]) -> None:
 
 
 def check(value: Any, shape: Any, path: str = "") -> None:
-    """Raises: Malformed unless `value` is like `shape`: a mapping of these keys, a list of
-    such values, or what a function accepts."""
+    """Raises: Malformed unless `value` is like `shape`: a mapping of these keys, where those that end
+    in `?` may be missing, a list of such values, or what a function accepts."""
     if callable(shape):
         shape(value, path)
     elif isinstance(shape, list):
@@ -89,13 +100,15 @@ def check(value: Any, shape: Any, path: str = "") -> None:
         if not isinstance(value, dict):
             raise Malformed(path, f"must be a mapping, not {value!r:.40}")
         at = f"{path}." if path else ""
-        for key in [*shape, *value]:
-            if key not in value:
+        known = {key.removesuffix("?"): each for key, each in shape.items()}
+        for key in [*known, *value]:
+            if key not in value and key in shape:
                 raise Malformed(f"{at}{key}", "is missing")
-            if key not in shape:
-                raise Malformed(f"{at}{key}", f"unknown key; known are {', '.join(shape)}")
-        for key, each in shape.items():
-            check(value[key], each, f"{at}{key}")
+            if key not in known:
+                raise Malformed(f"{at}{key}", f"unknown key; known are {', '.join(known)}")
+        for key, each in known.items():
+            if key in value:
+                check(value[key], each, f"{at}{key}")
 
 
 def by_name(value: Any, path: str, of: Any = non_negative) -> None:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from muster.bound import Refused
-from muster.certificate import Certificate
+from muster.certificate import Certificate, groups_of
 
 CLOSE = Fraction(1, 10**9)  # so near, as a share, must a claimed time be
 TINY_S = Fraction(1, 10**12)  # for each axis: the engine counts whole bytes inside hosts
@@ -153,7 +153,7 @@ class CountedStep:
         spent = []
         for hop in range(chain["size"] - 1 + bool(chain["wrap_bytes"])):
             many = Counter[tuple[int, int, int]]()  # by layer, domain and end
-            for ranks in groups_of(chain, len(by_rank)):
+            for ranks in groups_of(chain, [*range(len(by_rank))]):
                 ends = by_rank[ranks[hop]], by_rank[ranks[(hop + 1) % len(ranks)]]
                 is_out = joined[ends[0]] != joined[ends[1]]
                 for layer, (domain, _) in enumerate(layers):
@@ -347,7 +347,7 @@ def egress(axis: dict[str, Any], at: list[int], unit: list[int] | None = None) -
     `at`: the domain of each rank."""
     n, w, pattern = axis["size"], axis["edge_bytes"], axis["pattern"]
     own, total = unit or at, Counter[tuple[int, int, int]]()  # by unit, and what is sent alike
-    for ranks in groups_of(axis, len(at)):
+    for ranks in groups_of(axis, [*range(len(at))]):
         if pattern in ("hierarchical", "all_to_all"):
             inside = Counter(at[rank] for rank in ranks)
             if len(inside) > 1:
@@ -378,11 +378,3 @@ def doubled_edges(axis: dict[str, Any], ranks: list[int]) -> Iterator[tuple[int,
         yield from ((axis["edge_bytes"], a, b), (axis["edge_bytes"], b, a))
     for a, b in ((ranks[0], ranks[-1]), (ranks[-1], ranks[0])):
         yield axis["wrap_bytes"], a, b
-
-
-def groups_of(axis: dict[str, Any], ranks: int) -> Iterator[list[int]]:
-    """The ranks of each group of an axis."""
-    size, stride = axis["size"], axis["stride"]
-    for first in range(0, ranks, size * stride):
-        for k in range(stride):
-            yield list(range(first + k, first + size * stride, stride))

@@ -18,7 +18,7 @@ from itertools import pairwise, product, zip_longest
 from typing import Any
 
 from muster.bound import CutBound, Refused, grid_of
-from muster.certificate import SEALED, Certificate, Malformed, digest
+from muster.certificate import SEALED, Certificate, Malformed, digest, groups_of
 from muster.step import check_step
 
 __all__ = ["Malformed", "Refused", "Report", "verify"]
@@ -49,6 +49,12 @@ class Report:
     bounds: dict[str, tuple[int, int]]
     unproved: list[str]
     step: tuple[float, float, float] | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        """The sentences, each with what it is of."""
+        said = (("checked ", self.checked), ("trusted ", self.trusted), ("unproved", self.unproved))
+        return [f"  {kind} {each}" for kind, sentences in said for each in sentences]
 
     @property
     def is_whole(self) -> bool:
@@ -226,17 +232,6 @@ class _Case(Certificate):
         return [max(each) for each in zip_longest(*fitting, fillvalue=0)]
 
 
-def groups_of(axis: dict[str, Any], at: list[int]) -> Iterator[list[int]]:
-    """Yield the entries of `at` of the ranks of each group of an axis."""
-    size, stride, of = axis["size"], axis["stride"], axis.get("first", 0)
-    if axis["pattern"] == "pairs":
-        yield at[of : of + axis["ranks"]] + at[axis["to"] : axis["to"] + size - axis["ranks"]]
-        return
-    at = at[of : of + axis.get("ranks", len(at))]
-    for first in range(0, len(at), size * stride):
-        yield from (at[first + k : first + size * stride : stride] for k in range(stride))
-
-
 def crossing(axis: dict[str, Any], at: list[int]) -> int:
     """Bytes of an axis between ranks in different domains. `at`: the domain of each rank."""
     size, edge, total = axis["size"], axis["edge_bytes"], 0
@@ -294,10 +289,7 @@ def main() -> int:
     except Refused as error:
         sys.stdout.write(f"refused: {error}\n")
         return 1
-    lines = [f"confirmed: {report.name}", *(f"  checked  {each}" for each in report.checked)]
-    lines += [f"  trusted  {each}" for each in report.trusted]
-    lines += [f"  unproved {each}" for each in report.unproved]
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join([f"confirmed: {report.name}", *report.lines]) + "\n")
     return 0
 
 

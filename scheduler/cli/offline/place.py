@@ -116,18 +116,6 @@ def place_command(
     objective: Annotated[
         Objective | None, typer.Option(help="Objective to minimise; replaces the file's.")
     ] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option(help="Weight of DP groups in --objective spread, 0 to 1. (default: 0.5)"),
-    ] = None,
-    cut_slack: Annotated[
-        str | None,
-        typer.Option(
-            help="With --objective time, how much longer a step may be for fewer bytes between"
-            ' zones, as a share: 0.01 or "1%"; 0: not at all. (default: what the model of a'
-            " step cannot tell apart)"
-        ),
-    ] = None,
     near: Annotated[
         Path | None,
         typer.Option(help="An old placement (JSON answer or hostfile) to stay close to."),
@@ -169,22 +157,12 @@ def place_command(
     _refuse_alone("--at", at, "--windows", windows)
     _refuse_alone("--near-slack", near_slack, "--near", near)
     network = inputs.load_fabric(fabric)
-    changes = {
-        "spares": spares,
-        "objective": objective and objective.value,
-        "spread_alpha": alpha,
-        "cut_slack": cut_slack,
-    }
+    changes = {"spares": spares, "objective": objective and objective.value}
     files = [_with_options(file, changes) for file in inputs.read_jobs(job)]
     if len(files) > 1 and (alone := near or tenants or picture or certificate):
         raise typer.BadParameter(f"has several jobs, and {alone} is for one", param_hint=job)
-    request = files[0].spec.request
-    spread = request if request.objective is Objective.SPREAD else None
-    _refuse_alone("--alpha", alpha, "--objective spread", spread)
-    by_time = request if request.objective is Objective.TIME else None
-    _refuse_alone("--cut-slack", cut_slack, "--objective time", by_time)
     taken = inputs.load_busy(str(busy), network) if busy else 0
-    hint = load_hint(str(near), network, request, near_slack or 0.0) if near else None
+    hint = load_hint(str(near), network, files[0].spec.request, near_slack or 0.0) if near else None
     now_ns = _moment(at or "+0s") if windows else 0
     codes = list[int]()
     for file in files:

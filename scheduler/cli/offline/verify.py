@@ -89,8 +89,4 @@ STEP_KEYS = ("seconds", "confirmed_lower_bound_seconds", "claimed_lower_bound_se
 
 
 def _text(report: Report) -> str:
-    lines = [f"confirmed: {report.name}", ""]
-    lines += [f"  checked  {each}" for each in report.checked]
-    lines += [f"  trusted  {each}" for each in report.trusted]
-    lines += [f"  unproved {each}" for each in report.unproved]
-    return "\n".join(lines)
+    return "\n".join([f"confirmed: {report.name}", "", *report.lines])

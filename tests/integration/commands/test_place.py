@@ -87,7 +87,6 @@ def test_options_win_over_the_file(place: Muster) -> None:
         assert any(note.startswith("spread ") for note in notes) is is_spread
     write(JOB + "objective: spread\nspread_alpha: 0.9\n")
     assert "alpha 0.9" in place().out
-    assert "alpha 0.2" in place("--alpha", "0.2").out
 
 
 def test_what_was_not_chosen_is_told(place: Muster) -> None:
@@ -142,8 +141,6 @@ def test_a_bad_job_file(place: Muster) -> None:
         ("--at +2h", "--at: needs --windows"),
         ("--near-slack 0.1", "--near-slack: needs --near"),
         ("--near x --near-slack inf", "--near-slack"),
-        ("--alpha 0.2", "--alpha: needs --objective spread"),
-        ("--cut-slack 1%", "--cut-slack: needs --objective time"),
         ("--objective time", "objective: time needs a model and a batch"),
         ("--spares many", "command line: spares: must be auto, a whole number of hosts"),
         ("--objective speed", "'speed' is not one of"),
@@ -166,10 +163,7 @@ def test_shares_outside_0_to_1_are_bad_input(place: Muster, value: str) -> None:
     slack = place()
     assert "job.yaml:6: cut_slack: must be a share from 0 to 1 or such as" in slack.err
     assert slack.err.count("\n") == 1
-    write(MODEL)
-    option = place("--cut-slack", value)
-    assert "cut_slack: must be a share from 0 to 1 or such as" in option.err
-    assert (spread.code, slack.code, option.code) == (2, 2, 2)
+    assert (spread.code, slack.code) == (2, 2)
 
 
 # --- near an old placement, and what stays free ---------------------------------------
