@@ -87,8 +87,8 @@ def one_of(value: Any, path: str, key: str, shapes: dict[str, Any]) -> None:
 
 
 def check(value: Any, shape: Any, path: str = "") -> None:
-    """Raises: Malformed unless `value` is like `shape`: a mapping of these keys, where those that end
-    in `?` may be missing, a list of such values, or what a function accepts."""
+    """Raises: Malformed unless `value` is like `shape`: a mapping of these keys (those that end
+    in `?` may be missing), a list of such values, or what a function accepts."""
     if callable(shape):
         shape(value, path)
     elif isinstance(shape, list):

@@ -169,7 +169,8 @@ def test_hosts_are_shown_as_ranges() -> None:
 
 
 def test_a_host_of_a_gang_that_has_no_block_is_a_spare_unless_its_job_is_hidden() -> None:
-    for job, told, block in (("a", "a, a spare", "spare"), (HIDDEN, HIDDEN, "-")):
+    for job, block in (("a", "spare"), (HIDDEN, "-")):
         host = host_pb2.Host(name="h1", state=host_pb2.HOST_STATE_HEALTHY, job=job)
-        assert f"job    {told}\n" in host_text(host)
+        assert f"job    {job}\n" in host_text(host)
+        assert (f"block  {block}\n" in host_text(host)) is (block != "-")
         assert hosts_text([host]).splitlines()[1].split()[:5] == ["h1", "healthy", "-", job, block]

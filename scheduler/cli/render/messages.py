@@ -294,33 +294,18 @@ def tenants_table(tenants: Sequence[tenant_pb2.Tenant], default: str = "") -> Li
             Column("SHARE", lambda tenant: f"{100 * tenant.share:.0f} %", is_right=True),
             Column("WEIGHT", lambda tenant: str(tenant.weight), is_right=True),
             Column("PARENT", lambda tenant: tenant.parent or "-", is_wide=True),
+            Column("CREATED", lambda tenant: time_text(tenant.create_time), is_wide=True),
             Column("CHANGED", lambda tenant: time_text(tenant.update_time), is_wide=True),
             Column("CELLS", _cells, is_text=True),
             Column("KINDS", _kinds, is_text=True, is_wide=True),
+            Column("ETAG", lambda tenant: tenant.etag, is_wide=True),
         ),
         "no tenants",
     )
 
 
 def tenant_text(tenant: tenant_pb2.Tenant) -> str:
-    """Describe one tenant, a line for each fact."""
-    limit = f"{tenant.limit_gpus:,} GPUs" if tenant.HasField("limit_gpus") else ""
-    rows = [
-        ("name", tenant.name),
-        ("parent", tenant.parent),
-        ("guaranteed", f"{tenant.guaranteed_gpus:,} GPUs"),
-        ("limit", limit),
-        ("held", f"{tenant.held_gpus:,} GPUs"),
-        ("queued", f"{tenant.queued_gpus:,} GPUs"),
-        ("used", f"{tenant.used_gpu_hours:,.1f} GPU hours, {100 * tenant.share:.0f} %"),
-        ("weight", str(tenant.weight)),
-        ("cells", _cells(tenant)),
-        *((_hosts_text(kind), _kind(kind)) for kind in tenant.kinds),
-        ("created", time_text(tenant.create_time)),
-        ("changed", time_text(tenant.update_time)),
-        ("etag", tenant.etag),
-    ]
-    return columns([(title, text) for title, text in rows if text])
+    return tenants_table([tenant]).one(tenant)
 
 
 def _hosts_text(kind: tenant_pb2.KindQuota) -> str:
@@ -398,6 +383,10 @@ HOSTS = ListTable(
         ),
         Column("DOMAINS", lambda host: " ".join(host.domains), is_wide=True),
         Column("REASON", lambda host: host_words(host), is_text=True),
+        Column("SHARES", lambda host: _shares(host), is_wide=True, is_text=True),
+        Column("BURN-IN", lambda host: measures_text(host.record), is_wide=True, is_text=True),
+        Column("PROBE", lambda host: probe_text(host.probe), is_wide=True, is_text=True),
+        Column("ETAG", lambda host: host.etag, is_wide=True),
     ),
     "no hosts",
 )
@@ -418,6 +407,11 @@ def _holders(host: host_pb2.Host) -> str:
     return ",".join(part.job for part in host.parts) or host.job or "-"
 
 
+def _shares(host: host_pb2.Host) -> str:
+    """The GPUs of each job that shares the host."""
+    return "; ".join(f"{part.job}: {gpus_text(part.gpus)}" for part in host.parts)
+
+
 def _gpus(host: host_pb2.Host) -> str:
     """How many of its GPUs jobs hold: `3/8`."""
     held = sum(len(part.gpus) for part in host.parts)
@@ -434,24 +428,7 @@ def _block(host: host_pb2.Host) -> str:
 
 
 def host_text(host: host_pb2.Host) -> str:
-    """Describe one host, a line for each fact."""
-    block = f"block {host.block}" if host.HasField("block") else "a spare"
-    since = f"since {time_text(host.update_time)}" if host.HasField("update_time") else ""
-    state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
-    rows = [
-        ("name", host.name),
-        ("state", " ".join(filter(None, (state, since)))),
-        ("reason", host_words(host)),
-        ("in", " ".join(host.domains)),
-        *_job_rows(host, block),
-        ("GPUs", f"{_gpus(host)} held"),
-        ("reports", str(host.record.reports or "")),
-        ("failures", str(host.record.failures or "")),
-        ("burn-in", measures_text(host.record)),
-        ("probe", probe_text(host.probe)),
-        ("etag", host.etag),
-    ]
-    return columns([(title, text) for title, text in rows if text])
+    return HOSTS.one(host)
 
 
 def measures_text(record: host_pb2.HostRecord) -> str:
@@ -479,13 +456,6 @@ def measures_table(answer: service_pb2.ListHostsResponse) -> str:
         words = filter(None, (host_words(host), measures_text(host.record)))
         rows.append((host.name, state, "; ".join(words)))
     return columns(rows)
-
-
-def _job_rows(host: host_pb2.Host, block: str) -> list[tuple[str, str]]:
-    if not host.parts:
-        is_known = host.job and host.job != HIDDEN
-        return [("job", f"{host.job}, {block}" if is_known else host.job)]
-    return [("job", f"{part.job}, {gpus_text(part.gpus)}") for part in host.parts]
 
 
 def host_words(host: host_pb2.Host) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placement.fabric.hostlist import fold
-from scheduler.cli.render.messages import host_ranges, plain, time_text
+from scheduler.cli.render.messages import plain, time_text
 from scheduler.cli.render.tables import Column, ListTable
-from scheduler.cli.render.text import columns, counted
 from scheduler.core.wording import share_text
 from scheduler.v1 import window_pb2
 
@@ -24,9 +23,15 @@ WINDOWS = ListTable(
         Column("HOSTS", lambda window: str(len(window.chosen_hosts) or "-"), is_right=True),
         Column("LINKS", lambda window: " ".join(window.links) or "-"),
         Column("HELD", lambda window: str(window.held_hosts or "-"), is_right=True),
+        Column("HELD BY", lambda window: _some(window.held_by), is_wide=True),
         Column("RESERVED FOR", lambda window: _whom(window)),
         Column("HOST LIST", lambda window: fold(window.chosen_hosts) or "-", is_wide=True),
+        Column("SHARE", lambda window: _carried(window), is_wide=True),
+        Column("LEAVE", lambda window: _leave(window), is_wide=True),
         Column("REASON", lambda window: window.reason, is_text=True),
+        Column("CREATED", lambda window: time_text(window.create_time), is_wide=True),
+        Column("CHANGED", lambda window: time_text(window.update_time), is_wide=True),
+        Column("ETAG", lambda window: window.etag, is_wide=True),
     ),
     "no windows",
 )
@@ -37,30 +42,15 @@ def windows_text(windows: Sequence[window_pb2.Window]) -> str:
 
 
 def window_text(window: window_pb2.Window) -> str:
-    rows = [
-        ("name", window.name),
-        ("kind", _kind(window)),
-        ("state", _state(window)),
-        ("start", time_text(window.start_time)),
-        ("end", time_text(window.end_time)),
-        ("hosts", _hosts(window)),
-        ("for", _whom(window)),
-        ("leave", plain(window_pb2.WindowLeave.Name(window.leave), "WINDOW_LEAVE_")),
-    ]
-    if window.links:
-        rows.append(("links", f"{' '.join(window.links)}, {share_text(window.link_share)}"))
-    if window.held_hosts:
-        rows.append(("held", f"{counted(window.held_hosts, 'host')} by {_some(window.held_by)}"))
-    if window.reason:
-        rows.append(("reason", window.reason))
-    rows += [("created", time_text(window.create_time)), ("changed", time_text(window.update_time))]
-    rows.append(("etag", window.etag))
-    return columns(rows)
+    return WINDOWS.one(window)
 
 
-def _hosts(window: window_pb2.Window) -> str:
-    names = window.chosen_hosts
-    return f"{len(names):,}: {host_ranges(names)}" if names else "-"
+def _carried(window: window_pb2.Window) -> str:
+    return share_text(window.link_share) if window.links else "-"
+
+
+def _leave(window: window_pb2.Window) -> str:
+    return plain(window_pb2.WindowLeave.Name(window.leave), "WINDOW_LEAVE_")
 
 
 def _kind(window: window_pb2.Window) -> str:
