@@ -78,7 +78,7 @@ def measure_ways(
     """
     job = inputs.read_job(str(path))
     fabric = inputs.load_fabric(str(lab.folder / "fabric.yaml"))
-    question, answer, _ = place_job(job, cluster_of(job, fabric, 0, 0), 0)
+    question, answer, _ = place_job(job, cluster_of(job, fabric, 0))
     if not isinstance(answer, Placement):
         raise refuse(f"{job.spec.name} has no place in this lab: {answer.reason}", "job")
     ranks = question.request.parallelism.world_size

@@ -60,7 +60,7 @@ def measure_a_placement(folder: Path) -> bool:
         (folder / "ring.yaml").write_text(JOB)
         command("muster lab up fabric.yaml; muster lab measure ring.yaml")
         job = read_job(str(folder / "ring.yaml"))
-        question, found, _ = place_job(job, cluster_of(job, fabric, hostset.of(BUSY), 0), 0)
+        question, found, _ = place_job(job, cluster_of(job, fabric, hostset.of(BUSY)))
         if not isinstance(found, Placement):
             raise NotAsTold(found.reason)
         ways, rows = ways_to_place(question, found, 0), [["placed", "formula", "fluid", "packets"]]

@@ -265,7 +265,7 @@ def _run(
     machine = inputs.load_fabric(fabric)
     _refuse_above_peak(machine, job, assumed)
     taken = inputs.load_busy(str(busy), machine) if busy else 0
-    question, answer, _ = place_job(job, cluster_of(job, machine, taken, 0, links=links), 0)
+    question, answer, _ = place_job(job, cluster_of(job, machine, taken, links))
     if not isinstance(answer, Placement):
         return question, answer, None
     question = replace(question, beside=_neighbours(machine, beside, taken | answer.allocation))

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muster.structs import replace
-from placement import BadInput
 from placement.workload.request import Answer, Objective, Placement, Request
 from scheduler.cli import clock, complete
 from scheduler.cli.exit_codes import EXIT_CODES
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
     from placement.fabric.hostset import HostSet
     from placement.fabric.tree import Fabric
     from scheduler.cli.render.place.question import Question
-    from scheduler.core import Job, SchedulingOptions, State, Tenants
+    from scheduler.core import Job, SchedulingOptions, State
     from scheduler.core.capacity.placer import Placer
     from scheduler.core.policies.storage_use import StorageUse
     from scheduler.files.inputs import JobFile
-    from scheduler.files.windows import WindowsFile
 
 
 class PlacementFormat(StrEnum):
@@ -92,23 +90,7 @@ def place_command(
         Path | None,
         typer.Option(help="File of hosts that cannot be used: a name or hostlist range a line."),
     ] = None,
-    windows: Annotated[
-        Path | None,
-        typer.Option(
-            help="A windows file; the job avoids hosts of windows that it would run into."
-        ),
-    ] = None,
     links: Links = None,
-    tenants: Annotated[
-        Path | None,
-        typer.Option(help="A tenants file: quotas, and the rule that sizes spares."),
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            help="Start of the job, for --windows: 2026-11-21T06:00Z or +2h. (default: now)"
-        ),
-    ] = None,
     spares: Annotated[
         str | None,
         typer.Option(help='auto, a number of hosts or a share such as "2%"; replaces the file\'s.'),
@@ -154,24 +136,19 @@ def place_command(
 
     if picture is not None:
         plot.check_path(picture)
-    _refuse_alone("--at", at, "--windows", windows)
-    _refuse_alone("--near-slack", near_slack, "--near", near)
+    if near_slack is not None and near is None:
+        raise typer.BadParameter("needs --near", param_hint="--near-slack")
     network = inputs.load_fabric(fabric)
     changes = {"spares": spares, "objective": objective and objective.value}
     files = [_with_options(file, changes) for file in inputs.read_jobs(job)]
-    if len(files) > 1 and (alone := near or tenants or picture or certificate):
+    if len(files) > 1 and (alone := near or picture or certificate):
         raise typer.BadParameter(f"has several jobs, and {alone} is for one", param_hint=job)
     taken = inputs.load_busy(str(busy), network) if busy else 0
     hint = load_hint(str(near), network, files[0].spec.request, near_slack or 0.0) if near else None
-    now_ns = _moment(at or "+0s") if windows else 0
     codes = list[int]()
     for file in files:
-        if windows and file.spec.time_limit_s is None:
-            _note_assumed_limit()
-        cluster = cluster_of(
-            file, network, taken, now_ns, windows=windows, tenants=tenants, links=links
-        )
-        question, answer, solve_s = place_job(file, cluster, now_ns, hint)
+        cluster = cluster_of(file, network, taken, links)
+        question, answer, solve_s = place_job(file, cluster, hint)
         with file.naming_lines():
             _write(question, answer, output, solve_s)
         if picture is not None:
@@ -182,29 +159,6 @@ def place_command(
         if isinstance(answer, Placement):
             taken |= answer.allocation
     raise typer.Exit(max(codes))
-
-
-def _refuse_alone(option: str, given: object, needed: str, value: object) -> None:
-    """An option that only says more about another one is not passed over in silence."""
-    if given is not None and value is None:
-        raise typer.BadParameter(f"needs {needed}", param_hint=option)
-
-
-def _moment(at: str) -> int:
-    from scheduler.files.timeparse import parse_moment
-
-    try:
-        return parse_moment(at, time.time_ns())
-    except BadInput as error:
-        raise typer.BadParameter(error.message, param_hint="--at") from None
-
-
-def _note_assumed_limit() -> None:
-    from scheduler.core import SchedulingOptions
-    from scheduler.core.wording import duration
-
-    assumed = duration(SchedulingOptions().assumed_limit_s)
-    typer.echo(f"note: the job states no time limit; {assumed} are assumed", err=True)
 
 
 def _with_options(job: JobFile, changes: dict[str, Any]) -> JobFile:
@@ -227,22 +181,10 @@ def outcome_of(answer: Answer) -> str:
     return outcome(answer)
 
 
-def cluster_of(
-    job: JobFile,
-    fabric: Fabric,
-    busy: HostSet,
-    now_ns: int,
-    *,
-    windows: Path | None = None,
-    tenants: Path | None = None,
-    links: Path | None = None,
-) -> State:
-    """Build the cluster that these files describe. Busy hosts are out of service; so are hosts
-    whose jobs an exclusive job may not lie beside.
-
-    Without a tenants file the cluster has the tenants that the job and the windows name, side by
-    side, and the job's priority class. Raises: InputError.
-    """
+def cluster_of(job: JobFile, fabric: Fabric, busy: HostSet, links: Path | None = None) -> State:
+    """Build a cluster with the tenant and the priority class of the job. Busy hosts are out of
+    service; so are hosts whose jobs an exclusive job may not lie beside. `links`: a file with the
+    state of uplinks. Raises: InputError."""
     from placement.fabric import hostset
     from placement.fabric.constraints import around, tier_of
     from scheduler.core import replay
@@ -253,27 +195,15 @@ def cluster_of(
         TenantsLoaded,
     )
     from scheduler.core.model.lifecycle import HostMove
+    from scheduler.core.names import DEFAULT_TENANT
     from scheduler.core.policies import affinity
+    from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
     from scheduler.files.links.linksfile import load_links
 
-    calendar = None
-    if windows:
-        from scheduler.files.windows import load_windows
-
-        calendar = load_windows(str(windows))
-    if tenants is None:
-        known = _named_tenants(job, calendar)
-    else:
-        from scheduler.files.tenants import load_tenants
-
-        file = load_tenants(str(tenants))
-        file.check(fabric)
-        known = file.tenants
-    if calendar is not None:
-        state, _ = calendar.booked(fabric, known, now_ns)
-    else:
-        loaded = (FabricLoaded(now_ns, fabric.spec), TenantsLoaded(now_ns, known.digest, known))
-        state = replay(loaded)
+    own, level = job.spec.tenant or DEFAULT_TENANT, job.spec.priority_class
+    classes = (PriorityClass(level, job.spec.priority),) if level else ()
+    known = Tenants((Tenant(own),), own, classes)
+    state = replay([FabricLoaded(0, fabric.spec), TenantsLoaded(0, known.digest, known)])
     wants = job.spec.affinity
     with job.naming_lines():
         affinity.check(fabric, wants)
@@ -281,24 +211,13 @@ def cluster_of(
         busy |= around(fabric, tier_of(fabric, wants.exclusive, "constraints"), busy)
     names = fabric.names(hostset.members(busy))
     uplinks = load_links(str(links), fabric) if links else ()
-    reports = [LinkReported(now_ns, link.domain, link.share, link.detail) for link in uplinks]
-    busied = [HostMoved(now_ns, name, HostMove.CORDON, "busy") for name in names]
+    reports = [LinkReported(0, link.domain, link.share, link.detail) for link in uplinks]
+    busied = [HostMoved(0, name, HostMove.CORDON, "busy") for name in names]
     return replay([*reports, *busied], state)
 
 
-def _named_tenants(job: JobFile, windows: WindowsFile | None) -> Tenants:
-    from scheduler.core.names import DEFAULT_TENANT
-    from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
-
-    own = job.spec.tenant or DEFAULT_TENANT
-    names = {own} | {e.tenant for e in windows.entries if e.tenant} if windows else {own}
-    level = job.spec.priority_class
-    classes = (PriorityClass(level, job.spec.priority),) if level else ()
-    return Tenants(tuple(map(Tenant, sorted(names))), own, classes)
-
-
 def place_job(
-    job: JobFile, cluster: State, now_ns: int, hint: Hint | None = None
+    job: JobFile, cluster: State, hint: Hint | None = None
 ) -> tuple[Question, Answer, float]:
     """Place the job as if it were submitted to this cluster, and time it in seconds. The question
     is at the size that the answer is for; with a `hint` that is the one which the job asks for.
@@ -316,14 +235,13 @@ def place_job(
     from scheduler.core.names import is_name
     from scheduler.core.policies.affinity import Affinity
     from scheduler.core.policies.storage_use import storage_use
-    from scheduler.core.rules.calendar import Calendar
     from scheduler.core.rules.network.links import fabric_between
     from scheduler.core.spares.shortage import spare_shortages
 
     limits, seconds = SchedulingOptions(), 0.0
 
     def timed(state: State, options: SchedulingOptions) -> Placer:
-        find = make_placer(state, options, hint, now_ns=now_ns)
+        find = make_placer(state, options, hint, now_ns=0)
 
         def placed(job: Job, free: HostSet, most: int) -> Placement | None:
             nonlocal seconds
@@ -337,7 +255,7 @@ def place_job(
     spec = replace(job.spec, affinity=Affinity(job.spec.affinity.exclusive))
     spec = spec if is_name(spec.name) else replace(spec, name="job")
     spec = spec if hint is None else replace(spec, min_dp=0)
-    outcome = dry_run(cluster, SubmitJob(spec, "dry-run"), limits, now_ns, timed)
+    outcome = dry_run(cluster, SubmitJob(spec, "dry-run"), limits, 0, timed)
     if isinstance(outcome, Rejected) and outcome.code is not Code.INFEASIBLE:
         raise job.document.error(*((each.field, each.message) for each in outcome.violations))
     question = Question(
@@ -354,7 +272,7 @@ def place_job(
     if isinstance(outcome, Rejected):
         return question, Infeasible(outcome.message), seconds
     gang, state = outcome.job, outcome.state
-    end_ns, started = now_ns + time_limit_ns(gang, limits), outcome.started(now_ns)
+    end_ns, started = time_limit_ns(gang, limits), outcome.started(0)
     use = None
     if cluster.loaded_fabric.stores:
         terms, usual = (spec.dataset, spec.checkpoint), cluster.tenants.preemption.costs
@@ -364,11 +282,11 @@ def place_job(
     question = replace(
         question,
         storage_use=use,
-        fabric=view_for_gang(fabric_between(state, now_ns, end_ns), gang.request.where),
+        fabric=view_for_gang(fabric_between(state, 0, end_ns), gang.request.where),
         request=gang.request,
-        free=state.free & ~Calendar(state).closed(gang, now_ns, end_ns),
+        free=state.free,
         legal_dp=gang.sizes,
-        shortages=spare_shortages(started, gang.name, now_ns, limits) if started else (),
+        shortages=spare_shortages(started, gang.name, 0, limits) if started else (),
     )
     return question, _noted(job, outcome.answer), seconds
 
@@ -531,7 +449,7 @@ def use_beside(job: JobFile, fabric: Fabric, busy: HostSet) -> tuple[StorageUse,
         use = storage_use(fabric, spec.request, spec.dataset, spec.checkpoint, Costs())
     if not (use.read_store.paths or use.write_store.paths):
         return use, busy
-    _, answer, _ = place_job(job, cluster_of(job, fabric, busy, 0), 0)
+    _, answer, _ = place_job(job, cluster_of(job, fabric, busy))
     if not isinstance(answer, Placement):
         reason = f"finds no hosts, whose paths to storage count: {answer.reason}"
         raise job.document.error(("", reason))

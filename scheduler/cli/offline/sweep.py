@@ -33,7 +33,7 @@ def read_question(
     job = inputs.read_job(job_path)
     machine = inputs.load_fabric(fabric_name)
     taken = inputs.load_busy(str(busy), machine) if busy else 0
-    cluster = cluster_of(job, machine, taken, 0, links=links)
+    cluster = cluster_of(job, machine, taken, links)
     return job, fabric_between(cluster, 0, 1), cluster.free
 
 

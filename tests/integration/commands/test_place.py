@@ -138,7 +138,6 @@ def test_a_bad_job_file(place: Muster) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--at +2h", "--at: needs --windows"),
         ("--near-slack 0.1", "--near-slack: needs --near"),
         ("--near x --near-slack inf", "--near-slack"),
         ("--objective time", "objective: time needs a model and a batch"),
