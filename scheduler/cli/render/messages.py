@@ -305,7 +305,7 @@ def tenants_table(tenants: Sequence[tenant_pb2.Tenant], default: str = "") -> Li
 
 
 def tenant_text(tenant: tenant_pb2.Tenant) -> str:
-    return tenants_table([tenant]).one(tenant)
+    return tenants_table([tenant]).describe(tenant)
 
 
 def _hosts_text(kind: tenant_pb2.KindQuota) -> str:
@@ -428,7 +428,7 @@ def _block(host: host_pb2.Host) -> str:
 
 
 def host_text(host: host_pb2.Host) -> str:
-    return HOSTS.one(host)
+    return HOSTS.describe(host)
 
 
 def measures_text(record: host_pb2.HostRecord) -> str:

@@ -107,7 +107,7 @@ class ListTable:
             ordered.sort(key=lambda thing: _rank(cell(thing)), reverse=name.startswith("-"))
         return ordered
 
-    def one(self, thing: Any) -> str:
+    def describe(self, thing: Any) -> str:
         """Write a line for each column, also for wide ones, that says something of one thing."""
         cells = [(column.head.lower(), column.cell(thing)) for column in self.columns]
         return columns([(head, cell) for head, cell in cells if cell not in ("", "-")])

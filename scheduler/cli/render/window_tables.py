@@ -42,7 +42,7 @@ def windows_text(windows: Sequence[window_pb2.Window]) -> str:
 
 
 def window_text(window: window_pb2.Window) -> str:
-    return WINDOWS.one(window)
+    return WINDOWS.describe(window)
 
 
 def _carried(window: window_pb2.Window) -> str:
