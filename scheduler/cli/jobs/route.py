@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +19,7 @@ from scheduler.cli.numbers import some_seconds
 
 if TYPE_CHECKING:
     from scheduler.client import Client
-    from scheduler.client.route import ClusterView, Offer, Routed
+    from scheduler.client.route import ClusterView, Routed
     from scheduler.core import JobSpec
 
 
@@ -148,7 +147,7 @@ def _clients(context: str, answer_within: str) -> Iterator[dict[str, Client]]:
 
 def _show_offers(views: Sequence[ClusterView], output: AnswerFormat) -> None:
     """Raises: typer.Exit, always."""
-    from scheduler.client.route import StartKind
+    from scheduler.v1 import placement_pb2
 
     best = _best_of(views)
     if output is AnswerFormat.TABLE:
@@ -156,113 +155,88 @@ def _show_offers(views: Sequence[ClusterView], output: AnswerFormat) -> None:
     else:
         body = {"cluster": best, "clusters": _views_mapping(views, best)}
         typer.echo(formatted(body, output))
-    offers = {view.name: view.offer for view in views if view.offer is not None}
-    if any(view.made is not None for view in views):
-        raise typer.Exit(EXIT_CODES["placed"])
-    if best:
-        is_now = offers[best].start in (StartKind.NOW, StartKind.BY_STOPPING_OTHERS)
-        raise typer.Exit(EXIT_CODES["placed" if is_now else "insufficient"])
+    chosen = next((view for view in views if view.name == best), None)
+    if chosen is not None and chosen.job is not None:
+        is_placed = chosen.job.answer.outcome == placement_pb2.OUTCOME_PLACED
+        raise typer.Exit(EXIT_CODES["placed" if chosen.has_job or is_placed else "insufficient"])
     if any(view.silence for view in views):
         raise typer.Exit(UNKNOWN)
-    raise typer.Exit(INFEASIBLE if len(offers) == len(views) else FAILED)
+    raise typer.Exit(INFEASIBLE if all(view.is_impossible for view in views) else FAILED)
 
 
 def _best_of(views: Sequence[ClusterView]) -> str:
     """Return the cluster that has the job, else the one with the best offer, "" for none."""
     from scheduler.client.route import rank
 
-    if made := [view.name for view in views if view.made is not None]:
-        return made[0]
-    offers = {
-        view.name: view.offer
-        for view in views
-        if view.offer is not None and not view.offer.is_impossible
-    }
-    return next(iter(rank(offers)), "")
+    made = [view.name for view in views if view.has_job]
+    return next(iter(made or rank(views)), "")
 
 
 def _views_text(views: Sequence[ClusterView], chosen: str) -> str:
     """A row for each cluster, in the order in which they were named."""
     from scheduler.cli.render.text import bytes_text, columns, seconds_text
-    from scheduler.client.route import Offer, StartKind
+    from scheduler.v1 import job_pb2
 
     rows = [["CLUSTER", "STARTS", "STOPS", "STEP", "BOUND", "CUT", "WHY"]]
     for view in views:
-        offer = view.offer or Offer(StartKind.NEVER)
-        step, least = offer.step_s, offer.least_step_s
-        stops = [f"{offer.preempted:,} preempted"] if offer.preempted else []
-        stops += [f"{offer.shrunk:,} shrunk"] if offer.shrunk else []
-        rows.append(
-            [
-                view.name,
-                _starts(offer),
-                ", ".join(stops) or "-",
-                "-" if step is None else seconds_text(step),
-                "-" if least is None else seconds_text(least),
-                "-" if offer.cut_bytes is None else bytes_text(offer.cut_bytes),
-                _why(view, views, chosen),
-            ]
-        )
+        answer = (job_pb2.Job() if view.job is None else view.job).answer
+        placement = answer.placement
+        stops = [f"{answer.preempted_jobs:,} preempted"] if answer.preempted_jobs else []
+        stops += [f"{answer.shrunk_jobs:,} shrunk"] if answer.shrunk_jobs else []
+        steps = [
+            seconds_text(getattr(placement, field).ToNanoseconds() / 1e9)
+            if placement.HasField(field)
+            else "-"
+            for field in ("step_time", "step_time_lower_bound")
+        ]
+        cut = bytes_text(placement.cuts[0].bytes_per_step) if placement.cuts else "-"
+        why = _why(view, chosen)
+        rows.append([view.name, _starts(view), ", ".join(stops) or "-", *steps, cut, why])
     return columns(rows)
 
 
-def _starts(offer: Offer) -> str:
-    from scheduler.client.route import StartKind
+def _starts(view: ClusterView) -> str:
+    from scheduler.cli.render.messages import time_text
+    from scheduler.v1 import placement_pb2
 
-    match offer.start:
-        case StartKind.NOW | StartKind.BY_STOPPING_OTHERS:
-            return "now"
-        case StartKind.LATER:
-            return _moment(offer.start_s)
-        case StartKind.NOT_BEFORE:
-            return f">{_moment(offer.start_s)}"
-        case StartKind.UNKNOWN:
-            return "unknown"
-    return "-"
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if view.job is None or view.has_job or view.is_impossible:
+        return "-"
+    if view.job.answer.outcome == placement_pb2.OUTCOME_PLACED:
+        return "now"
+    estimate = view.job.start_estimate
+    if estimate.HasField("start_time"):
+        return time_text(estimate.start_time)
+    is_bounded = estimate.HasField("not_before_time")
+    return f">{time_text(estimate.not_before_time)}" if is_bounded else "unknown"
 
 
-def _why(view: ClusterView, views: Sequence[ClusterView], chosen: str) -> str:
-    from scheduler.client.route import compared
-
-    if view.silence:
-        return view.silence
-    if view.made is not None:
+def _why(view: ClusterView, chosen: str) -> str:
+    """Words on a cluster beside its figures."""
+    if view.job is None:
+        return view.silence or f"refuses: {view.refusal}"
+    if view.has_job:
         return "has the job"
-    if view.offer is None:
-        return f"refuses: {view.refusal}"
-    if view.name == chosen:
-        return "best"
-    if view.offer.is_impossible:
-        return f"never fits: {view.offer.reason}"
-    best = next((other.offer for other in views if other.name == chosen), None)
-    if best is None:
-        return view.offer.reason or "another cluster has the job"
-    reason = f": {view.offer.reason}" if view.offer.reason else ""
-    return f"{compared(view.offer, best)}{reason}"
+    if view.is_impossible:
+        return f"never fits: {view.job.answer.reason}"
+    return "best" if view.name == chosen else view.job.answer.reason or "-"
 
 
 def _views_mapping(views: Sequence[ClusterView], chosen: str) -> list[dict[str, Any]]:
-    """Return the same as JSON values."""
-    bodies = []
-    for view in views:
-        body = {"name": view.name, "is_best": view.name == chosen, "why": _why(view, views, chosen)}
-        body |= {"has_job": view.made is not None, "is_silent": bool(view.silence)}
-        if (offer := view.offer) is not None:
-            body |= {
-                "starts": offer.start.name.lower(),
-                "start_time": _moment(offer.start_s) if offer.start_s else None,
-                "preempted_jobs": offer.preempted,
-                "shrunk_jobs": offer.shrunk,
-                "step_s": offer.step_s,
-                "step_lower_bound_s": offer.least_step_s,
-                "cut_bytes_per_step": offer.cut_bytes,
-            }
-        bodies.append(body)
-    return bodies
+    """Return the same as JSON values, with what each cluster has answered."""
+    from scheduler.cli.render.messages import to_mapping
+    from scheduler.cli.render.names import as_typed
+
+    return [
+        {
+            "name": view.name,
+            "is_best": view.name == chosen,
+            "why": _why(view, chosen),
+            "has_job": view.has_job,
+            "is_silent": bool(view.silence),
+            "job": None if view.job is None else to_mapping(as_typed(view.job)),
+        }
+        for view in views
+    ]
 
 
 def _routed_text(routed: Routed) -> str:
