@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from placement.baselines import (
         Choose,
-        RunnerUp,
         at_random,
         by_spread,
         chosen,
         consecutive,
-        runners_up,
     )
     from placement.collective_sweep import PlacedCollective, compare_collectives
     from placement.errors import BadInput, positive, positive_integer, refuse_unknown_keys
@@ -59,7 +57,7 @@ if TYPE_CHECKING:
 MODULES = {
     module: names.split()
     for module, names in {
-        "baselines": "Choose RunnerUp at_random by_spread chosen consecutive runners_up",
+        "baselines": "Choose at_random by_spread chosen consecutive",
         "collective_sweep": "PlacedCollective compare_collectives",
         "errors": "BadInput positive refuse_unknown_keys positive_integer",
         "fabric.graph": "to_networkx",

@@ -1,5 +1,4 @@
-"""Placements that other schedulers make, to measure the minimum cut against, and what other
-layouts of the same gang would have cut, so that a choice explains itself.
+"""Placements that other schedulers make, to measure the minimum cut against.
 
 Consecutive: hosts are counted, tier after tier, and the fewest domains taken: the fullest
 first, for the last one the smallest that holds the rest; ranks lie there one after the
@@ -17,20 +16,19 @@ from random import Random
 
 import numpy as np
 
-from muster.structs import replace, struct
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import with_gang_view
 from placement.fabric.hostset import HostSet
 from placement.fabric.tree import Fabric, Ints
-from placement.grid.block_grid import group_grid
 from placement.notes import request_notes, spare_notes
-from placement.objective.cut import cut, cut_by_axis
+from placement.objective.cut import cut
 from placement.objective.step_time import step_bound
 from placement.part_of_host import choose_gpus
 from placement.spares.holding import Holding, hold_spares
 from placement.spares.sizing import BY_DEFAULT, Sizing
 from placement.tiers.shape import contract, placed_inside
-from placement.workload.request import NO_SPARES, Objective, Placement, Request, TierCut
+from placement.workload.request import NO_SPARES, Objective, Placement, Request
 from placement.workload.role_domains import place_by_role
 from placement.workload.segments import role_rules, segments_of, usable_for
 
@@ -138,48 +136,3 @@ def at_random(seed: str) -> Choose:
 def by_spread(request: Request) -> Request:
     """Return the request of the gang with Arnold's measure as its objective."""
     return replace(request, objective=Objective.SPREAD)
-
-
-@struct(frozen=True, slots=True)
-class RunnerUp:
-    """A layout not taken, and its cut over the outermost tier."""
-
-    name: str
-    cut: TierCut
-
-
-@with_gang_view
-def runners_up(
-    fabric: Fabric, free: Ints, request: Request, placement: Placement
-) -> tuple[RunnerUp, ...]:
-    """Return other layouts: whole replicas, whole stages, the gang's hosts by name.
-
-    The first two go to the zones with most room on the `free` hosts. Empty when nothing
-    crosses the outermost tier, for then there is nothing to explain.
-    """
-    if not placement.cut:
-        return ()
-    tier, grid = fabric.tiers[0], group_grid(request, fabric.gpus_per_host)
-    layouts: dict[str, Ints] = {}
-    if grid is not None:
-        room = tier.count(free).tolist()
-        for name, order, line in (
-            ("whole replicas", grid.block.T.ravel(), grid.rows),
-            ("whole stages", grid.block.ravel(), grid.width),
-        ):
-            layouts[name] = np.empty(grid.size, dtype=np.int64)
-            layouts[name][order] = _filled(room, line, grid.size)
-    layouts["hosts by name"] = tier.domain_by_host[sorted(placement.hosts)]
-    others = []
-    for name, zone_by_block in layouts.items():
-        by_axis = cut_by_axis(request, fabric.gpus_per_host, zone_by_block)
-        others.append(RunnerUp(name, TierCut(tier.name, sum(b for _, b in by_axis), by_axis)))
-    return tuple(others)
-
-
-def _filled(room: list[int], line: int, size: int) -> Ints:
-    """The zones of so many blocks: the largest first, each with as many whole lines as it holds,
-    and what is left of them where these do not do."""
-    zones, most = np.argsort(-np.array(room), kind="stable"), np.sort(room)[::-1]
-    lines = np.repeat(zones, most // line * line)
-    return np.concatenate([lines, np.repeat(zones, most % line)])[:size]

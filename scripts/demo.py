@@ -247,14 +247,14 @@ def where_it_does_not_matter() -> None:
         " and narrow racks that cost time."
     )
     zones = placed["cut"]["zone"]
-    cuts = {each["layout"]: each["bytes_per_step"] for each in placed["alternatives"]}
+    by_name = placed["estimate"]["placements"]["by_name"]["cut_bytes_per_step"]
     check(zones["optimal"], "the cut between zones is not proved")
     rows = [["zone", "hosts", "spares"]]
     rows += [[d["name"], str(d["hosts"]), str(d["spares"])] for d in placed["domains"]]
     say(
         f"Bytes between zones differ: {bytes_text(zones['bytes_per_step'])} a step, and no"
         " placement sends less (branch and price on OR-Tools); hosts by name"
-        f" {bytes_text(cuts['hosts by name'])}. Whole stages fill zones, and those without spares"
+        f" {bytes_text(by_name)}. Whole stages fill zones, and those without spares"
         " are named:"
     )
     table(rows, right={1, 2})

@@ -89,13 +89,11 @@ def test_options_win_over_the_file(place: Muster) -> None:
     assert "alpha 0.9" in place().out
 
 
-def test_what_was_not_chosen_is_told(place: Muster) -> None:
+def test_cuts_of_other_ways_to_place_are_told(place: Muster) -> None:
     answer = place("--format", "json").json
-    cut = answer["cut"]["zone"]["bytes_per_step"]
-    layouts = {other["layout"]: other for other in answer["alternatives"]}
-    assert set(layouts) == {"whole replicas", "whole stages", "hosts by name"}
-    for other in layouts.values():
-        assert other["bytes_per_step"] == sum(other["by_axis"].values()) >= cut
+    ways = {k: way["cut_bytes_per_step"] for k, way in answer["estimate"]["placements"].items()}
+    assert ways["muster"] == answer["cut"]["zone"]["bytes_per_step"]
+    assert ways["muster"] <= min(ways.values())
 
 
 def test_a_job_that_must_wait(place: Muster) -> None:

@@ -2,19 +2,16 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from placement.baselines import Choose, at_random, chosen, consecutive, runners_up
+from placement.baselines import Choose, at_random, chosen, consecutive
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, Constraints
 from placement.fabric.hostset import HostSet
-from placement.fabric.reader import preset
 from placement.fabric.tree import Fabric
 from placement.objective.check import violations
-from placement.objective.cut import cut
-from placement.workload.request import NO_SPARES, Placement, Request, SpareRule
-from tests.build import everything, exactly, fabric, gang, llama3, place_checked, request
+from placement.workload.request import NO_SPARES, Placement, SpareRule
+from tests.build import exactly, fabric, gang, request
 
 SMALL = fabric(zones=3, racks=2, hosts=2)  # zones of four hosts: 0-3, 4-7, 8-11
 
@@ -78,26 +75,3 @@ def test_a_job_on_a_part_of_a_host_takes_gpus_of_it() -> None:
     assert found is not None
     assert found.gpus == (0, 1, 2, 3)
     assert violations(SMALL, free, half, found) == []
-
-
-def others(on: str, req: Request) -> tuple[Placement, dict[str, int]]:
-    network = preset(on)
-    answer = place_checked(network, everything(network), req)
-    found = runners_up(network, np.arange(network.host_count), req, answer)
-    return answer, {other.name: other.cut.bytes_per_step for other in found}
-
-
-def test_llama_3_is_cut_between_stages_rather_than_replicas() -> None:
-    answer, cuts = others("roce-24k", llama3(2))
-    boundaries, rings = 5, 6
-    assert cuts["whole stages"] == boundaries * 1_024 * 1_073_741_824 == answer.cut
-    assert cuts["whole replicas"] == rings * 128 * 18_875_749_650
-    by_name = sorted(answer.hosts)
-    network = preset("roce-24k")
-    assert cuts["hosts by name"] == cut(network, llama3(2), by_name)[0].bytes_per_step
-
-
-def test_nothing_to_explain_where_nothing_is_cut() -> None:
-    req = request(tp=8, dp=2, traffic={"dp": 5}, spares=NO_SPARES)
-    answer = place_checked(fabric(), everything(fabric()), req)
-    assert runners_up(fabric(), np.arange(8), req, answer) == ()

@@ -7,8 +7,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from placement import FreeTier, Hint, RunnerUp, count_free_domains, runners_up
-from placement.fabric.constraints import fullest, labelled
+from placement import FreeTier, Hint, count_free_domains
 from placement.fabric.hostset import has, to_mask
 from placement.objective.cut import cut, egress
 from placement.objective.step_time import Assumptions
@@ -102,14 +101,6 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
         },
         "gpus_per_host": question.fabric.gpus_per_host,
         "notes": list(answer.notes),
-        "alternatives": [
-            {
-                "layout": other.name,
-                "bytes_per_step": other.cut.bytes_per_step,
-                "by_axis": dict(other.cut.by_axis),
-            }
-            for other in _runners_up(question, answer)
-        ],
         "domains": domains(question, answer),
         "estimate": steps.to_mapping(estimated) if estimated else None,
         "left_free": {
@@ -123,17 +114,6 @@ def _placed(question: Question, answer: Placement) -> dict[str, Any]:
         "hosts": list(question.fabric.names(answer.hosts)),
         "gpus": list(answer.gpus),
     }
-
-
-def _runners_up(question: Question, answer: Placement) -> tuple[RunnerUp, ...]:
-    where = question.request.where
-    free = labelled(question.fabric, where, question.free)
-    if where.roles:  # these layouts know nothing of roles
-        return ()
-    if where.max_zones:
-        free = fullest(question.fabric, free, where.max_zones)
-    hosts = np.flatnonzero(to_mask(free, question.fabric.host_count)).astype(np.int64)
-    return runners_up(question.fabric, hosts, question.request, answer)
 
 
 def _cut(answer: Placement, depth: int, cut: TierCut) -> dict[str, Any]:
@@ -222,7 +202,6 @@ def _placed_text(question: Question, answer: Placement, seconds: dict[str, float
         _domains_text(question, answer),
         shortages_text(question.shortages),
         _cuts_text(answer),
-        _alternatives_text(question, answer),
         pace if pace != headline else "",
         _step_text(question, answer),
         memory_use.copies_text(question, answer),
@@ -282,20 +261,6 @@ def _cuts_text(answer: Placement) -> str:
 
 def _by_axis(cut: TierCut) -> str:
     return ", ".join(f"{axis} {bytes_text(b)}" for axis, b in cut.by_axis)
-
-
-def _alternatives_text(question: Question, answer: Placement) -> str:
-    """Show what other layouts would have cut over the outermost tier."""
-    rows = [
-        [
-            other.name,
-            bytes_text(other.cut.bytes_per_step),
-            f"{other.cut.bytes_per_step / answer.cut:.2f} x",
-            _by_axis(other.cut),
-        ]
-        for other in _runners_up(question, answer)
-    ]
-    return table(["instead", "per step", "", "by axis"], rows)
 
 
 def _insufficient_text(question: Question, answer: Insufficient) -> str:

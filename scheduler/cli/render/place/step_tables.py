@@ -9,7 +9,7 @@ from network.collectives.schedules import Algorithm
 from network.routing import Congestion, RoutedAxis
 from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import StepTime
-from scheduler.cli.render.place.steps import MUSTER, Estimate
+from scheduler.cli.render.place.steps import MUSTER, Estimate, cut_bytes
 from scheduler.cli.render.text import bytes_text, percent_text, seconds_text, table
 
 LONG_BUBBLE = 0.25  # of compute: worth a word
@@ -19,16 +19,17 @@ def ways_text(estimates: Sequence[Estimate]) -> str:
     """Write one line for each way to place the job, fabric by fabric."""
     axes = [axis.load.traffic.axis for axis in estimates[0].placed.axes]
     is_known = estimates[0].placed.compute_s > 0
-    head = ["fabric", "placed", "step" if is_known else "communication", "", "MFU", "bubble"]
+    head = ["fabric", "placed", "step" if is_known else "communication", "", "cut", "MFU"]
     simulated = ["simulated"] if estimates[0].simulated else []
     rows = []
     for estimate in estimates:
         played = estimate.simulated or (None,) * len(estimate.steps)
         for (way, step), simulated_s in zip(estimate.steps, played, strict=True):
             fabric = estimate.question.fabric.name if way == MUSTER else ""
-            row = [fabric, way, *_layout_cells(step, estimate.placed)]
+            sent = bytes_text(cut_bytes(estimate.question.fabric, step))
+            row = [fabric, way, *_layout_cells(step, estimate.placed, sent)]
             rows.append(row if simulated_s is None else [*row, seconds_text(simulated_s)])
-    return table([*head, *axes, "busiest link", "", *simulated], rows)
+    return table([*head, "bubble", *axes, "busiest link", "", *simulated], rows)
 
 
 def verdict_text(estimates: Sequence[Estimate]) -> str:
@@ -51,11 +52,12 @@ def _under_text(estimate: Estimate) -> str:
     return f" under {routed.routing}" if routed else ""
 
 
-def _layout_cells(step: StepTime, best: StepTime) -> list[str]:
+def _layout_cells(step: StepTime, best: StepTime, sent: str) -> list[str]:
     change = step.seconds / best.seconds - 1 if best.seconds else 0.0
     return [
         seconds_text(step.seconds),
         "" if step is best else f"{100 * change:+.1f} %",
+        sent,
         percent_text(step.mfu) if step.mfu is not None else "",
         seconds_text(step.bubble_s),
         *(seconds_text(axis.exposed_s) for axis in step.axes),

@@ -183,13 +183,24 @@ def _routed(question: Question, hosts: Sequence[int], network: NetworkChoice) ->
     return route(links(question.fabric), flows, network.routing, SEED, network.failed)
 
 
+def cut_bytes(fabric: Fabric, step: StepTime) -> int:
+    """Return the bytes of a step between outermost domains."""
+    uplink = f"{fabric.tiers[0].name} uplink" if fabric.tiers else ""
+    loads = (load for axis in step.axes for load in axis.load.loads)
+    return sum(load.bytes_per_step for load in loads if load.layer == uplink)
+
+
 def to_mapping(estimated: Estimate) -> dict[str, Any]:
     """Return the estimate as JSON values: `placements` by way, the layers of muster's axes, and the
     advice beside them."""
     simulated = estimated.simulated or (None,) * len(estimated.steps)
     return {
         "placements": {
-            way.replace(" ", "_"): {**_step(step, routed), "simulated_seconds": seconds}
+            way.replace(" ", "_"): {
+                "cut_bytes_per_step": cut_bytes(estimated.question.fabric, step),
+                **_step(step, routed),
+                "simulated_seconds": seconds,
+            }
             for (way, step), routed, seconds in zip(
                 estimated.steps, estimated.routed, simulated, strict=True
             )
