@@ -11,7 +11,7 @@ import pytest
 
 from placement.fabric.tree import Fabric
 from scheduler.core import Conflict, JobState, Rejected, State, admit, apply, commit
-from scheduler.core.admission.fabric import fabric_change
+from scheduler.core.admission.fabric import FabricObstacle, fabric_change
 from scheduler.core.fold.apply import effects
 from scheduler.core.model.commands import ChangeFabric
 from scheduler.core.model.events import Event, FabricChanged, FabricLoaded
@@ -61,8 +61,10 @@ class World(everything.World):
         change = fabric_change(self.state, command)
         answer = admit(self.state, command, self.now_ns)
         assert isinstance(answer, Rejected) == bool(change.refusals)
-        for host in change.drains:
-            index = self.state.built_fabric.index_by_name[host]
+        for each in change.refusals:
+            if each.obstacle not in (FabricObstacle.GANG, FabricObstacle.SPARE):
+                continue
+            index = self.state.built_fabric.index_by_name[each.subject]
             assert (self.state.index.held | self.state.index.lent) >> index & 1
         if isinstance(answer, Rejected):
             self.refusals += 1

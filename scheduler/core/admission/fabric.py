@@ -11,7 +11,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from functools import cached_property
 from typing import Final
 
 from muster.structs import replace, struct
@@ -56,7 +55,7 @@ class Refusal:
     job: str = ""
 
 
-@struct(frozen=True)
+@struct(frozen=True, slots=True)
 class FabricChange:
     """Differences between two fabrics. Hosts and domains by name, in the order of their fabric.
 
@@ -99,12 +98,6 @@ class FabricChange:
         return (
             ", ".join([*parts, *self.settings]) or "the same hosts and domains, written otherwise"
         )
-
-    @cached_property
-    def drains(self) -> tuple[str, ...]:
-        """List hosts that must be drained before the fabric can be changed."""
-        held = (FabricObstacle.GANG, FabricObstacle.SPARE)
-        return tuple(each.subject for each in self.refusals if each.obstacle in held)
 
 
 def change_fabric(state: State, command: ChangeFabric, now_ns: int) -> tuple[Event, ...] | Rejected:

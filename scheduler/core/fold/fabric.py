@@ -52,11 +52,6 @@ class Renumbering:
         kept = hostset.of(number for number in numbers if number is not None)
         return Renumbering(numbers, hostset.full(after.host_count) & ~kept)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every host keeps its number."""
-        return all(number == host for host, number in enumerate(self.numbers))
-
     def of(self, host: int) -> int | None:
         return self.numbers[host]
 

@@ -88,10 +88,6 @@ class LinkRecord(Struct, frozen=True):
         """Whether the uplink is plainly up and open to all gangs."""
         return self.share == FULL and self.use is LinkUse.OPEN
 
-    @property
-    def since_ns(self) -> int:
-        return max(self.share_ns, self.use_ns)
-
 
 PLAIN_LINK = LinkRecord()
 
