@@ -8,12 +8,11 @@ lists that somebody else asks for.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from scheduler.identity import ANYBODY, Caller, caller
 
@@ -27,8 +26,7 @@ class BulkReads:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "muster-read")
-        self._turns: dict[Caller, asyncio.Semaphore] = {}
-        self._pending: Counter[Caller] = Counter()
+        self._turns = WeakValueDictionary[Caller, asyncio.Semaphore]()  # while somebody waits
 
     async def make(self, compute: Callable[..., Answer], *arguments: Any) -> Answer:
         """Return the result of `compute`, run in a thread for this task's caller. Raises: what
@@ -36,32 +34,18 @@ class BulkReads:
         who, loop = caller(), asyncio.get_running_loop()
         most = THREADS if who is ANYBODY else 1  # nobody knows how many these are
         turns = self._turns.setdefault(who, asyncio.Semaphore(most))
-        self._pending[who] += 1
-        try:
-            await turns.acquire()
-        except asyncio.CancelledError:
-            self._forget_call(who)
-            raise
-        work = self._threads.submit(copy_context().run, compute, *arguments)
+        await turns.acquire()
+        work = loop.run_in_executor(self._threads, copy_context().run, compute, *arguments)
 
-        def ended() -> None:
+        def end_turn(done: asyncio.Future[Answer]) -> None:
             turns.release()
-            self._forget_call(who)
+            if not done.cancelled():
+                done.exception()  # who waits has it too
 
         # The turn ends with the thread's work, although a call that is cancelled ends before.
-        work.add_done_callback(lambda _: _soon(loop, ended))
-        return await asyncio.wrap_future(work)
-
-    def _forget_call(self, who: Caller) -> None:
-        self._pending[who] -= 1
-        if not self._pending[who]:
-            del self._pending[who], self._turns[who]
+        work.add_done_callback(end_turn)
+        return await asyncio.shield(work)
 
     def close(self) -> None:
         """Drop what waits; let what is under way end by itself."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn any more
-        loop.call_soon_threadsafe(call)

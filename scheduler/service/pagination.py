@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from placement import BadInput
@@ -18,7 +18,7 @@ from scheduler.v1 import service_pb2
 from scheduler.wire.cluster import links, tenants, windows
 from scheduler.wire.cluster.tenants import audit_filter, audit_record_to_proto
 from scheduler.wire.durations import nanoseconds
-from scheduler.wire.jobs import host_state, host_to_proto, job_state
+from scheduler.wire.jobs import HOST_STATE_BY_NUMBER, JOB_STATE_BY_NUMBER, host_to_proto
 from scheduler.wire.lists import filters, listing, paging
 
 JOBS_PAGE, MOST_JOBS = 100, 1_000
@@ -36,7 +36,7 @@ def jobs_page(
 ) -> paging.Page[Job]:
     """Return a page of jobs. Reads the store, unless the caller wants recent jobs alone. Raises:
     ApiError, StoreError."""
-    states = _states(request.states, job_state)
+    states = _states(request.states, JOB_STATE_BY_NUMBER)
     query = listing.Query(states, request.filter, request.order_by)
     most = size(request.page_size, JOBS_PAGE, MOST_JOBS)
     stored = None if request.recent_only else ended
@@ -54,7 +54,7 @@ def hosts_page(
     state: State, request: service_pb2.ListHostsRequest, now_ns: int
 ) -> service_pb2.ListHostsResponse:
     """Return a page of hosts. Raises: ApiError."""
-    states = _states(request.states, host_state)
+    states = _states(request.states, HOST_STATE_BY_NUMBER)
     job = full_name_of(state, request.job, field="job") if request.job else ""
     query = listing.Query(states, request.filter, job=job)
     most = size(request.page_size, HOSTS_PAGE, MOST_HOSTS)
@@ -94,7 +94,7 @@ def windows_page(
     state: State, request: service_pb2.ListWindowsRequest
 ) -> service_pb2.ListWindowsResponse:
     """Return a page of the windows that are not over. Raises: ApiError."""
-    states = _states(request.states, windows.window_state)
+    states = _states(request.states, windows.STATE_BY_NUMBER)
     scope = listing.Query(states, request.filter, request.order_by).scope("windows")
     order = paging.parse_order(
         request.order_by, listing.WINDOW_ORDERS, lambda b: b.sequence, lambda b: b.window.name
@@ -158,14 +158,11 @@ def make_page(kind: str, of: str, items: Sequence[Item], request: Any) -> paging
     return paging.Page(tuple(items[at] for at in page.items), page.next_token)
 
 
-def _states(numbers: Iterable[int], by_number: Callable[[int], Member | None]) -> frozenset[Member]:
-    states = set()
+def _states(numbers: Collection[int], known: Mapping[int, Member]) -> frozenset[Member]:
     for place, number in enumerate(numbers):
-        member = by_number(number)
-        if member is None:
+        if number not in known:
             raise invalid(f"states[{place}]", f"{number} is not a state")
-        states.add(member)
-    return frozenset(states)
+    return frozenset(known[number] for number in numbers)
 
 
 def size(wanted: int, default: int, most: int, field: str = "page_size") -> int:

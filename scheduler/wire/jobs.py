@@ -57,20 +57,8 @@ _CHANGES = numbers(service_pb2.JobChange, "JOB_CHANGE", JobChangeKind)
 _DECISIONS = numbers(placement_pb2.DecisionKind, "DECISION_KIND", DecisionKind)
 _HOLDS = numbers(job_pb2.Hold, "HOLD", Hold)
 _RESTART_OPTIONS = numbers(spares_pb2.RestartOption, "RESTART_OPTION", RestartOption)
-_JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
-_HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
-
-
-def job_state(number: int) -> JobState | None:
-    """Convert the number of a job's state; None for a number that this version does not know, or
-    where none was given."""
-    return _JOB_STATE_BY_NUMBER.get(number)
-
-
-def host_state(number: int) -> HostState | None:
-    """Convert the number of a host's state; None for a number that this version does not know, or
-    where none was given."""
-    return _HOST_STATE_BY_NUMBER.get(number)
+JOB_STATE_BY_NUMBER: dict[int, JobState] = {n: state for state, n in JOB_STATES.items()}
+HOST_STATE_BY_NUMBER: dict[int, HostState] = {n: state for state, n in _HOST_STATES.items()}
 
 
 # --- jobs ----------------------------------------------------------------------

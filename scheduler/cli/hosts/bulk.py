@@ -77,12 +77,14 @@ def _unknown(path: str, item: ImportedReport) -> Problem:
 
 def _word(item: ImportedReport, host: host_pb2.Host, source: str) -> str:
     """The signal, or the change, that a statement comes to; nothing where it is so already."""
-    from scheduler.wire.jobs import host_state
+    from scheduler.wire.jobs import HOST_STATE_BY_NUMBER
 
     if item.standing is None:
         return item.signal
     cordon = host.cordon_reason if host.cordoned else None
-    return change_for(item.standing, host_state(host.state), host.reason, cordon, source)
+    return change_for(
+        item.standing, HOST_STATE_BY_NUMBER.get(host.state), host.reason, cordon, source
+    )
 
 
 def _send(

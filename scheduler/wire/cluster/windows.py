@@ -33,7 +33,7 @@ FILTERED = filters.fields_of(
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)
 _LEAVES = numbers(window_pb2.WindowLeave, "WINDOW_LEAVE", Leave)
 _STATES = numbers(window_pb2.WindowState, "WINDOW_STATE", WindowState)
-_STATE_BY_NUMBER: dict[int, WindowState] = {n: state for state, n in _STATES.items()}
+STATE_BY_NUMBER: dict[int, WindowState] = {n: state for state, n in _STATES.items()}
 _KIND_BY_NUMBER: dict[int, WindowKind] = {n: kind for kind, n in _KINDS.items()}
 _LEAVE_BY_NUMBER: dict[int, Leave] = {n: leave for leave, n in _LEAVES.items()} | {0: Leave.WAIT}
 
@@ -51,12 +51,6 @@ FIELDS = {
     "links": "links",
     "link_share": "share",
 }
-
-
-def window_state(number: int) -> WindowState | None:
-    """Convert the number of a window's state; None for a number that this version does not know, or
-    where none was given."""
-    return _STATE_BY_NUMBER.get(number)
 
 
 def window_from_proto(message: window_pb2.Window) -> Window:

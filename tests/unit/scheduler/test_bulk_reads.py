@@ -35,7 +35,7 @@ async def reads() -> AsyncIterator[GatedReads]:
     made = GatedReads()
     yield made
     made.gate.set()
-    await until(lambda: not made._turns)
+    await until(lambda: not any(turns.locked() for turns in made._turns.values()))
     made.close()
 
 

@@ -88,12 +88,12 @@ from scheduler.v1 import advice_pb2, error_pb2, job_pb2, placement_pb2, service_
 from scheduler.wire import reasons
 from scheduler.wire.durations import whole_seconds
 from scheduler.wire.jobs import (
+    JOB_STATE_BY_NUMBER,
     answer_to_proto,
     decision_to_proto,
     fill_lineage,
     fill_progress,
     goodput_to_proto,
-    job_state,
     job_to_proto,
     restart_outlook,
     shortage_to_proto,
@@ -363,7 +363,7 @@ class JobServicer:
         return await self._change(CancelJob, request)
 
     async def EndJob(self, request: service_pb2.EndJobRequest, context: Context) -> job_pb2.Job:
-        outcome = job_state(request.outcome)
+        outcome = JOB_STATE_BY_NUMBER.get(request.outcome)
         if outcome not in (JobState.COMPLETED, JobState.FAILED):
             raise invalid("outcome", "must be JOB_STATE_COMPLETED or JOB_STATE_FAILED")
         return await self._change(EndJob, request, outcome=outcome)
