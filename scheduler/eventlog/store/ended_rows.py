@@ -8,41 +8,19 @@ and a row that is missing are found by whoever reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Protocol
 
 from scheduler.eventlog.store.base import EndedJob, EndedQuery, StoreError
+from scheduler.eventlog.store.schema import columns
 
 BASE: Final = "ended_base"  # in meta: number and digest of the last row that was let go
 
 _BYTES: Final = 16
-_TEXT: Final = ("TEXT", 'text COLLATE "C"')  # in the order of code points, as Python has it
-_NUMBER: Final = ("INTEGER", "bigint")
-_BLOB: Final = ("BLOB", "bytea")
-_COLUMNS: Final[Mapping[str, tuple[str, str]]] = {  # types in SQLite and in PostgreSQL
-    "number": _NUMBER,
-    "version": _NUMBER,
-    "time_ns": _NUMBER,
-    "uid": _TEXT,
-    "tenant": _TEXT,
-    "name": _TEXT,
-    "state": _TEXT,
-    "sequence": _NUMBER,
-    "create_ns": _NUMBER,
-    "update_ns": _NUMBER,
-    "priority": _NUMBER,
-    "attempt": _NUMBER,
-    "body": _BLOB,
-    "digest": _BLOB,
-}
-_INDICES: Final = ("uid", "sequence", "tenant, name, number")
-
-NAMES: Final = ", ".join(_COLUMNS)
-INSERT: Final = f"INSERT INTO ended_job ({NAMES}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-
+_NAMES: Final = columns("ended_job")
 _PAGE: Final = 2_000
-_ROWS: Final = f"SELECT {NAMES} FROM ended_job WHERE number > ? ORDER BY number LIMIT {_PAGE}"
+_ROWS: Final = f"SELECT {_NAMES} FROM ended_job WHERE number > ? ORDER BY number LIMIT {_PAGE}"
 _LAST: Final = "SELECT number, digest FROM ended_job ORDER BY number DESC LIMIT 1"
 _LAST_BEFORE: Final = (
     "SELECT number, digest FROM ended_job WHERE time_ns < ? ORDER BY number DESC LIMIT 1"
@@ -174,32 +152,6 @@ def _missing(store: str, number: int) -> StoreError:
     return StoreError(f"{store} is corrupt: ended job {number} is missing")
 
 
-def tables(*, is_postgres: bool) -> Iterator[str]:
-    """Return the statements that make the table and its indices."""
-    kinds = ((name, kinds[is_postgres]) for name, kinds in _COLUMNS.items())
-    columns = ", ".join(f"{name} {kind} NOT NULL" for name, kind in kinds)
-    strict = "" if is_postgres else " STRICT"
-    yield f"CREATE TABLE ended_job ({columns}, PRIMARY KEY (number)){strict}"
-    for at, index in enumerate(_INDICES, 1):
-        yield f"CREATE INDEX ended_job_{at} ON ended_job ({index})"
-
-
-def insert_ended_sql() -> str:
-    """Return the PostgreSQL that adds rows, column by column, if the rest of the statement added
-    events."""
-    columns = ", ".join(
-        f"%(ended_{name})s::{kinds[1].split()[0]}[]" for name, kinds in _COLUMNS.items()
-    )
-    return f"""INSERT INTO ended_job ({NAMES})
-        SELECT over.* FROM unnest({columns}) AS over WHERE EXISTS (SELECT 1 FROM added)"""
-
-
-def columns_of(rows: Sequence[EndedRow]) -> dict[str, list[Any]]:
-    """Return the values of rows for `insert_ended_sql`."""
-    values = [row.values for row in rows]
-    return {f"ended_{name}": [row[at] for row in values] for at, name in enumerate(_COLUMNS)}
-
-
 def linked(end: ChainEnd, jobs: Iterable[EndedJob]) -> list[EndedRow]:
     """Return the rows of `jobs`, with digests that continue the chain from its last row `end`."""
     rows = []
@@ -252,7 +204,7 @@ def select(query: EndedQuery) -> tuple[str, list[Any]]:
     order = ", ".join(f"{name} {'DESC' if down else 'ASC'}" for name, down in query.order)
     numbers = f"SELECT number FROM ended_job WHERE {' AND '.join(terms)} ORDER BY {order} LIMIT ?"
     return (
-        f"SELECT {NAMES} FROM ended_job WHERE number IN ({numbers}) ORDER BY {order}",
+        f"SELECT {_NAMES} FROM ended_job WHERE number IN ({numbers}) ORDER BY {order}",
         [*values, query.most],
     )
 

@@ -21,15 +21,19 @@ from scheduler.eventlog.store.files import check_target, written
 from scheduler.eventlog.store.pglink import Connection, Connections
 from scheduler.eventlog.store.pgschema import ALONE, LEAD, PUT_META, prepare, require_tables
 from scheduler.eventlog.store.postgres import open_postgres
-from scheduler.eventlog.store.schema import create, truncations
+from scheduler.eventlog.store.schema import (
+    TABLES,
+    columns,
+    create,
+    insert,
+    rows_of,
+    truncations,
+)
 from scheduler.eventlog.store.sql_store import LAST
 from scheduler.eventlog.store.sqlite import PREFIX, connect, look_at
 
-_EVENTS = "SELECT version, time_ns, type, body, actor, digest FROM log ORDER BY version"
-_SNAPSHOTS = "SELECT version, body, digest FROM snapshot ORDER BY version"
-_ENDED = f"SELECT {ended_rows.NAMES} FROM ended_job ORDER BY number"
 _META = f"SELECT key, value FROM meta WHERE key IN ('first_version', 'store', '{ended_rows.BASE}')"
-_TABLES = ("meta", "log", "snapshot", "ended_job")
+_COPIED = ("log", "snapshot", "ended_job")
 
 
 def backup(url: str, target: Path, *, is_forced: bool = False) -> int:
@@ -54,9 +58,8 @@ def _fill(file: sqlite3.Connection, connection: Connection) -> int:
     with file, connection.cursor() as cursor:
         file.execute("BEGIN")
         file.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", cursor.execute(_META))
-        file.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", cursor.stream(_EVENTS))
-        file.executemany("INSERT INTO snapshot VALUES (?, ?, ?)", cursor.stream(_SNAPSHOTS))
-        file.executemany(ended_rows.INSERT, cursor.stream(_ENDED))
+        for table in _COPIED:
+            file.executemany(insert(table), cursor.stream(rows_of(table).encode()))
     return _last(file.execute)
 
 
@@ -72,7 +75,7 @@ def restore(source: Path, url: str, *, is_forced: bool = False) -> int:
         if _last(connection.execute):
             if not is_forced:
                 raise StoreError(f"{links.name} holds a store already; --force replaces it")
-            for table in _TABLES:
+            for table in TABLES:
                 connection.execute(f"DROP TABLE IF EXISTS {table}_replaced".encode())
             _keep(connection, "replaced")
         return _replace(connection, file)
@@ -108,7 +111,7 @@ def _alone(links: Connections, *, init: bool) -> Iterator[Connection]:
 
 
 def _keep(connection: Connection, ending: str) -> None:
-    for table in _TABLES:
+    for table in TABLES:
         connection.execute(f"CREATE TABLE {table}_{ending} AS TABLE {table}".encode())
 
 
@@ -116,7 +119,7 @@ def _unused(connection: Connection, ending: str) -> str:
     """`ending`, or with a number behind it that no kept table has."""
 
     def is_used(text: str) -> bool:
-        names = [f"{table}_{text}" for table in _TABLES]
+        names = [f"{table}_{text}" for table in TABLES]
         query = "SELECT count(to_regclass(quote_ident(name))) FROM unnest(%s::text[]) AS name"
         row = connection.execute(query.encode(), (names,)).fetchone()
         return row != (0,)
@@ -126,12 +129,13 @@ def _unused(connection: Connection, ending: str) -> str:
 
 
 def _replace(connection: Connection, file: sqlite3.Connection) -> int:
-    connection.execute("DELETE FROM snapshot")
-    connection.execute("DELETE FROM log")
-    connection.execute("DELETE FROM ended_job")
-    _load(connection, "log (version, time_ns, type, body, actor, digest, term)", _with_term(file))
-    _load(connection, "snapshot (version, body, digest)", file.execute(_SNAPSHOTS))
-    _load(connection, f"ended_job ({ended_rows.NAMES})", file.execute(_ENDED))
+    for table in _COPIED:
+        connection.execute(f"DELETE FROM {table}".encode())
+        rows, names = file.execute(rows_of(table)), columns(table)
+        if table == "log":  # written by no leader
+            _load(connection, f"log ({names}, term)", ((*row, 0) for row in rows))
+        else:
+            _load(connection, f"{table} ({names})", rows)
     connection.execute("DELETE FROM meta WHERE key = %s", (ended_rows.BASE,))
     for row in file.execute(_META):
         connection.execute(PUT_META, row)
@@ -146,10 +150,6 @@ def _depose_servers(connection: Connection) -> None:
         " DO UPDATE SET value = (meta.value::bigint + 1)::text"
     )
     connection.execute("UPDATE leader SET term = term + 1, address = ''")
-
-
-def _with_term(file: sqlite3.Connection) -> Iterable[tuple[Any, ...]]:
-    return ((*row, 0) for row in file.execute(_EVENTS))
 
 
 def _load(connection: Connection, columns: str, rows: Iterable[tuple[Any, ...]]) -> None:

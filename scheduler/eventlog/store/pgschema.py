@@ -6,13 +6,12 @@ lock; DDL is transactional here, so all tables are made or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import StoreError
 from scheduler.eventlog.store.pglink import Connection
-from scheduler.eventlog.store.schema import FORMAT, SCHEMA, new_store_id, schema_in
+from scheduler.eventlog.store.schema import create_tables, schema_in
 
 LOCK = 0x6D757374  # "must": first half of every advisory lock here
 _CREATION = 0  # second half, while tables are made; the locks of a log have its own number
@@ -23,22 +22,8 @@ _SERVERS = f"({LOCK + 1}, 'log'::regclass::oid::bigint::int)"
 ATTEND = f"SELECT pg_try_advisory_lock_shared{_SERVERS}"
 ALONE = f"SELECT pg_try_advisory_lock{_SERVERS}"
 
-_TABLES = f"""
-    CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
-    CREATE TABLE log (
-        version bigint PRIMARY KEY,  -- 1, 2, 3, ... without a gap
-        time_ns bigint NOT NULL,
-        type    text NOT NULL,
-        body    text NOT NULL,       -- JSON
-        actor   text NOT NULL,       -- who asked for it; empty: nobody, the scheduler did it
-        digest  bytea NOT NULL,      -- of this row and of the one before (chain.py)
-        term    bigint NOT NULL      -- of the leader that wrote it
-    );
-    CREATE TABLE snapshot (
-        version bigint PRIMARY KEY,  -- of the last event in it
-        body    bytea NOT NULL,
-        digest  bytea NOT NULL       -- of that event
-    );
+_OF_LEADERS = """
+    ALTER TABLE log ADD COLUMN term bigint NOT NULL;  -- of the leader that wrote it
     CREATE TABLE leader (
         is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
         term    bigint NOT NULL,     -- how often the lead was taken
@@ -46,10 +31,8 @@ _TABLES = f"""
         since   timestamptz NOT NULL DEFAULT now()
     );
     INSERT INTO leader (term, address) VALUES (0, '');
-    INSERT INTO meta VALUES ('format', '{FORMAT}'), ('schema', '{SCHEMA}'), ('first_version', '1');
 """
 PUT_META = "INSERT INTO meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-_IDENTITY = "INSERT INTO meta VALUES ('store', %s)"
 
 
 def prepare(name: str, connection: Connection, *, init: bool) -> None:
@@ -63,10 +46,12 @@ def prepare(name: str, connection: Connection, *, init: bool) -> None:
             return
         if not init:
             raise StoreError(f"{name} has no muster store: muster store init makes one, or --init")
-        connection.execute(_TABLES.encode())
-        for statement in ended_rows.tables(is_postgres=True):
-            connection.execute(statement.encode())
-        connection.execute(_IDENTITY, (new_store_id(),))
+
+        def run(statement: str, values: Sequence[str] = ()) -> object:
+            return connection.execute(statement.replace("?", "%s").encode(), values)
+
+        create_tables(run, is_postgres=True)
+        run(_OF_LEADERS)
 
 
 def store_id(connection: Connection) -> str:

@@ -49,6 +49,7 @@ from scheduler.eventlog.store.pgschema import (
     restores,
     store_id,
 )
+from scheduler.eventlog.store.schema import arrays_of, columns, unnested
 from scheduler.eventlog.store.sql_store import LAST, ROWS, Answer, LogTables, SharedStore
 
 _CHANNEL = "muster_log"
@@ -56,16 +57,16 @@ _CHANNEL = "muster_log"
 _APPEND = f"""
     WITH held AS (SELECT term FROM leader WHERE term = %(term)s FOR SHARE),
     added AS (
-        INSERT INTO log (version, time_ns, type, body, actor, digest, term)
-        SELECT %(after)s + fact.number, time_ns, type, body, actor, digest, held.term
-        FROM held, unnest(
-            %(times)s::bigint[], %(types)s::text[], %(bodies)s::text[], %(actors)s::text[],
-            %(digests)s::bytea[]
-        ) WITH ORDINALITY AS fact (time_ns, type, body, actor, digest, number)
+        INSERT INTO log ({columns("log")}, term)
+        SELECT fact.*, held.term FROM held, unnest({unnested("log")}) AS fact
         WHERE %(after)s = ({LAST})
         RETURNING version
     ),
-    ended AS ({ended_rows.insert_ended_sql()})
+    ended AS (
+        INSERT INTO ended_job ({columns("ended_job")})
+        SELECT over.* FROM unnest({unnested("ended_job")}) AS over
+        WHERE EXISTS (SELECT 1 FROM added)
+    )
     SELECT pg_notify('{_CHANNEL}', MAX(version)::text) FROM added HAVING COUNT(*) > 0
 """
 
@@ -113,14 +114,10 @@ class PostgresStore(SharedStore):
             over = ended_rows.linked(ended_end, ended)
             self._ended_end = None  # unless all goes well
             values = {
-                **ended_rows.columns_of(over),
+                **arrays_of("log", rows),
+                **arrays_of("ended_job", (row.values for row in over)),
                 "term": term,
                 "after": expected_version,
-                "times": [row.time_ns for row in rows],
-                "types": [row.type_name for row in rows],
-                "bodies": [row.body for row in rows],
-                "actors": [row.actor for row in rows],
-                "digests": [row.digest for row in rows],
             }
             try:
                 written = session.execute(_APPEND, values).fetchone()

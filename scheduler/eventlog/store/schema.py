@@ -1,54 +1,103 @@
-"""The tables of a SQLite store, and which databases are none."""
+"""The tables of a store, in SQLite or in PostgreSQL, and which databases are none."""
 
 from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from scheduler.eventlog.store import ended_rows
 from scheduler.eventlog.store.base import StoreError
 
 FORMAT = "muster event log"
 SCHEMA = 3
 
+_TEXT: Final = ("TEXT", 'text COLLATE "C"')  # in the order of code points, as Python has it
+_NUMBER: Final = ("INTEGER", "bigint")
+_BLOB: Final = ("BLOB", "bytea")
+TABLES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "meta": {"key": _TEXT, "value": _TEXT},
+    "log": {
+        "version": _NUMBER,  # 1, 2, 3, ... without a gap
+        "time_ns": _NUMBER,
+        "type": _TEXT,
+        "body": _TEXT,  # JSON
+        "actor": _TEXT,  # who asked for it; empty: nobody, the scheduler did it
+        "digest": _BLOB,  # of this row and of the one before (chain.py)
+    },
+    "snapshot": {"version": _NUMBER, "body": _BLOB, "digest": _BLOB},  # those of its last event
+    "ended_job": {
+        "number": _NUMBER,
+        "version": _NUMBER,
+        "time_ns": _NUMBER,
+        "uid": _TEXT,
+        "tenant": _TEXT,
+        "name": _TEXT,
+        "state": _TEXT,
+        "sequence": _NUMBER,
+        "create_ns": _NUMBER,
+        "update_ns": _NUMBER,
+        "priority": _NUMBER,
+        "attempt": _NUMBER,
+        "body": _BLOB,
+        "digest": _BLOB,  # as in the log (ended_rows.py)
+    },
+}
+"""The columns of each table with their types in SQLite and in PostgreSQL; the first is the key."""
+_INDICES: Final = ("uid", "sequence", "tenant, name, number")  # of ended_job
 
-def new_store_id() -> str:
-    """Make an id that tells a store from all others."""
-    return uuid.uuid4().hex
+
+def columns(table: str) -> str:
+    return ", ".join(TABLES[table])
+
+
+def insert(table: str) -> str:
+    """Return the statement that adds a row to a table of SQLite."""
+    return f"INSERT INTO {table} ({columns(table)}) VALUES ({', '.join('?' * len(TABLES[table]))})"
+
+
+def rows_of(table: str) -> str:
+    """Return the query for all rows of a table, in the order of their keys."""
+    return f"SELECT {columns(table)} FROM {table} ORDER BY 1"
+
+
+def unnested(table: str) -> str:
+    """Return the arrays that `arrays_of` has for PostgreSQL, a column each."""
+    return ", ".join(
+        f"%({table}_{name})s::{kind.split()[0]}[]" for name, (_, kind) in TABLES[table].items()
+    )
+
+
+def arrays_of(table: str, rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Return the values of rows, column by column."""
+    kept = list(rows)
+    return {f"{table}_{name}": [row[at] for row in kept] for at, name in enumerate(TABLES[table])}
+
+
+def create_tables(run: Callable[..., object], *, is_postgres: bool) -> None:
+    """Make the tables, of a store with an id that tells it from all others. `run`: runs a statement
+    with the values of its `?`."""
+    for table, kinds in TABLES.items():
+        kept = ", ".join(f"{name} {kind[is_postgres]} NOT NULL" for name, kind in kinds.items())
+        strict = "" if is_postgres else " STRICT"
+        run(f"CREATE TABLE {table} ({kept}, PRIMARY KEY ({next(iter(kinds))})){strict}")
+    for at, index in enumerate(_INDICES, 1):
+        run(f"CREATE INDEX ended_job_{at} ON ended_job ({index})")
+    meta = {
+        "format": FORMAT,
+        "schema": str(SCHEMA),
+        "first_version": "1",
+        "store": uuid.uuid4().hex,
+    }
+    for row in meta.items():
+        run(insert("meta"), row)
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables in an empty file: all of them or none."""
     connection.execute("BEGIN IMMEDIATE")
     with connection:
-        connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT")
-        connection.execute(
-            """CREATE TABLE log (
-                version INTEGER PRIMARY KEY,  -- 1, 2, 3, ... without a gap
-                time_ns INTEGER NOT NULL,
-                type    TEXT NOT NULL,
-                body    TEXT NOT NULL,        -- JSON
-                actor   TEXT NOT NULL,        -- who asked for it; empty: the scheduler itself
-                digest  BLOB NOT NULL         -- of this row and of the one before (chain.py)
-            ) STRICT"""
-        )
-        connection.execute(
-            """CREATE TABLE snapshot (
-                version INTEGER PRIMARY KEY,  -- of the last event in it
-                body    BLOB NOT NULL,
-                digest  BLOB NOT NULL         -- of that event
-            ) STRICT"""
-        )
-        for statement in ended_rows.tables(is_postgres=False):
-            connection.execute(statement)
-        rows = (
-            ("format", FORMAT),
-            ("schema", str(SCHEMA)),
-            ("first_version", "1"),
-            ("store", new_store_id()),
-        )
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+        create_tables(connection.execute, is_postgres=False)
 
 
 def truncations(keep_from: int, keep_to: int) -> tuple[tuple[str, int | str], ...]:

@@ -27,7 +27,7 @@ from scheduler.eventlog.store.chain import LogRow, linked
 from scheduler.eventlog.store.ended_rows import ChainEnd
 from scheduler.eventlog.store.folding import MOST_PAGES, Folding
 from scheduler.eventlog.store.mark import HighWaterMark, LogPosition, mark_of, read_mark
-from scheduler.eventlog.store.schema import create, schema_of
+from scheduler.eventlog.store.schema import create, insert, schema_of
 from scheduler.eventlog.store.sql_store import LAST, Answer, LogTables, Store
 
 PREFIX = "sqlite:///"
@@ -93,7 +93,7 @@ class SqliteStore(Store):
             for part in parts:
                 self._add(connection, part)
             if over:
-                connection.executemany(ended_rows.INSERT, [row.values for row in over])
+                connection.executemany(insert("ended_job"), [row.values for row in over])
         if over:
             self._ended_end = ChainEnd(over[-1].number, over[-1].digest)
         if rows:
