@@ -3,7 +3,6 @@ last one, and the decision that the present one began with."""
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from scheduler.core import Job, SchedulingOptions
@@ -13,7 +12,6 @@ from scheduler.core.model.events import Event, GangResized, GangSwapped, JobStar
 from scheduler.eventlog.recovery import newest_snapshot
 from scheduler.eventlog.store import Compacted, Store, StoreError
 
-_PIECE: Final = 100  # events, and how long others go on then
 _PAUSE_S: Final = 0.001
 
 
@@ -25,7 +23,7 @@ def attempt_hosts(store: Store, job: Job, attempt: int) -> tuple[str, ...]:
     """
     hosts, is_this, newest = tuple[str, ...](), False, 0
     version = store.version_at(job.submit_ns)
-    for number, (_, event) in enumerate(store.read(max(0, version - 1))):
+    for _, event in store.read(max(0, version - 1), _PAUSE_S):
         if isinstance(event, JobSubmitted) and event.spec.name == job.name:
             is_this, hosts = event.uid == job.uid, ()
         elif is_this and _is_start(event, job.name):
@@ -33,8 +31,6 @@ def attempt_hosts(store: Store, job: Job, attempt: int) -> tuple[str, ...]:
             if event.attempt > attempt:
                 break
             hosts, newest = _with(hosts, event), event.attempt
-        if number % _PIECE == 0:
-            time.sleep(_PAUSE_S)  # Python runs one thing at a time, and calls wait
     return hosts if newest == attempt else ()
 
 
@@ -63,15 +59,13 @@ def decision_of(store: Store, job: Job, options: SchedulingOptions) -> Decision:
     state, first = base.state, store.first_version()
     if state.version + 1 < first:
         raise Compacted(first)
-    for number, (_, event) in enumerate(store.read(state.version)):
+    for _, event in store.read(state.version, _PAUSE_S):
         if begins(event, job.name) and event.time_ns == job.present.start_ns:
             if state.jobs[job.name].uid == job.uid:
                 return decision(state, event, options)
         elif event.time_ns > job.present.start_ns:
             break
         state = apply(state, event)
-        if number % _PIECE == 0:
-            time.sleep(_PAUSE_S)  # Python runs one thing at a time, and calls wait
     if first > 1:
         raise Compacted(first)
     raise StoreError(f"{store.name} does not say how attempt {job.attempt} of {job.name} began")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +47,7 @@ _PUT_SNAPSHOT = """
 """
 _SNAPSHOTS = "SELECT version, body FROM snapshot WHERE version <= ? ORDER BY version DESC"
 _MOST_VERSION = 2**63 - 1
+_PIECE = 100  # events between two pauses
 
 Answer = TypeVar("Answer")
 
@@ -160,8 +162,10 @@ class Store(ABC):
     ) -> Answer:
         """Answer a short question. `of_one_moment`: it takes several statements."""
 
-    def read(self, after_version: int = 0) -> Iterator[tuple[int, Event]]:
+    def read(self, after_version: int = 0, pause_s: float = 0.0) -> Iterator[tuple[int, Event]]:
         """Yield (version, event) in order, of everything that is durable when this is called.
+        `pause_s`: after so many events as take a few milliseconds to apply, for Python runs one
+        thing at a time, and calls wait.
 
         Raises: Compacted, StoreError on a record that cannot be read, or a missing one.
         """
@@ -169,6 +173,8 @@ class Store(ABC):
             self._check_kept(tables, after_version)
             for row in self._rows(tables, after_version):
                 yield row.version, row.event(self.name)
+                if pause_s and row.version % _PIECE == 0:
+                    time.sleep(pause_s)
 
     def requests(self, after_version: int = 0) -> Iterator[LoggedRequest]:
         """Yield the events that somebody asked for, in order, as far as they are kept.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from threading import Lock
 
@@ -24,7 +23,7 @@ from scheduler.wire.lists import paging
 
 _SPAN_NS = 28 * 24 * 3_600 * 10**9
 _MOST_EVENTS = 50_000  # some seconds of work, once
-_PIECE, _PAUSE_S = 100, 0.001  # events, and how long others go on then: Python runs one at a time
+_PAUSE_S = 0.001
 _PAGE = 100
 
 
@@ -91,13 +90,11 @@ class IncidentServicer:
     def _read(self, store: Store) -> State:
         assert self._state is not None
         state = self._state
-        for number, (_, event) in enumerate(store.read(state.version), 1):
+        for _, event in store.read(state.version, _PAUSE_S):
             after = apply(state, event)
             if event.time_ns >= self._start_ns:
                 self._history.feed(state, event, after)
             self._state = state = after
-            if number % _PIECE == 0:
-                time.sleep(_PAUSE_S)
         return state
 
 
