@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 
+from google.protobuf.field_mask_pb2 import FieldMask
+
 from placement import BadInput
 from scheduler.core.admission.update import UPDATABLE
 from scheduler.core.model.commands import UpdateJob
-from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.job_array import parse_most_running
 from scheduler.files.errors import InputError
-from scheduler.files.job_keys import MOST, parse_labels
 from scheduler.v1 import job_pb2, service_pb2
-from scheduler.wire.durations import nanoseconds, whole_seconds
 from scheduler.wire.specs import in_full, spec_from_proto, wire_path
 
+# What the rules of the job file are asked about.
+_CHECKED = FieldMask(paths=["tenant", *(wire_path(name) for name in UPDATABLE if name != "array")])
 _ROOT = "spec."
 _LABEL = f"{_ROOT}labels."
 # The key of a map, in backticks when it is no identifier (AIP-161); without them as well.
@@ -25,25 +26,10 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
     """Convert a request to update fields of a job to its command. Raises: BadInput with the path in
     the request."""
     spec = request.job.spec
-    if spec.priority < -MOST:
-        raise BadInput("job.spec.priority", f"must be at least {-MOST:,}")
-    limit_s = None
-    if spec.HasField("time_limit"):
-        limit_s = whole_seconds("job.spec.time_limit", spec.time_limit)
-        if limit_s > MOST:
-            raise BadInput("job.spec.time_limit", f"must be at most {MOST:,} seconds")
-    begin_ns = nanoseconds("job.spec.begin_time", spec.begin_time) // SECOND_NS * SECOND_NS
-    if begin_ns < 0:
-        raise BadInput("job.spec.begin_time", "must not be before 1970")
+    named = job_pb2.JobSpec(parallelism=job_pb2.Parallelism(dp=1))
+    _CHECKED.MergeMessage(spec, named)
     try:
-        labels = parse_labels(dict(spec.labels))
-    except BadInput as error:
-        raise BadInput(f"job.spec.{error.field}", error.message) from None
-    named = job_pb2.JobSpec(
-        tenant=spec.tenant, parallelism=job_pb2.Parallelism(dp=1), dependencies=spec.dependencies
-    )
-    try:
-        terms = in_full(spec_from_proto(named)).dependencies
+        wanted = in_full(spec_from_proto(named))
     except InputError as error:
         problem = error.found[0]
         raise BadInput(f"job.spec.{problem.field}", problem.message) from None
@@ -57,18 +43,12 @@ def update_from_proto(request: service_pb2.UpdateJobRequest) -> UpdateJob:
     return UpdateJob(
         request.job.name,
         fields,
-        spec.priority,
-        spec.priority_class,
-        limit_s,
-        tuple(sorted(labels.items())),
-        request.job.etag,
-        request.request_id,
-        request.job.uid,
-        label_keys,
-        begin_ns,
-        terms,
-        spec.cancel_unmet,
+        etag=request.job.etag,
+        request_id=request.request_id,
+        uid=request.job.uid,
+        label_keys=label_keys,
         most_running=most_running,
+        **{name: getattr(wanted, name) for name in UPDATABLE if name != "array"},
     )
 
 
