@@ -115,21 +115,14 @@ def check_exposure(host: str, where: str, unasked: str, access: Access) -> None:
     """Refuse to listen where others than this machine's users could call unidentified or be
     overheard, unless the operator insists on it. `unasked`: what they could do. Raises:
     CannotListen."""
-    lacking = []
-    if access.auth_file is None:
-        lacking.append(f"{unasked} (give it an auth file)")
-    if access.tls is None:
-        lacking.append("no encryption (give it a tls section)")
-    if lacking:
-        _refuse_beyond(host, where, " and ".join(lacking), access)
-
-
-def _refuse_beyond(host: str, listen: str, lacking: str, access: Access) -> None:
-    if is_loopback(host):
+    lacks = [f"{unasked} (give it an auth file)"] if access.auth_file is None else []
+    lacks += ["no encryption (give it a tls section)"] if access.tls is None else []
+    if is_loopback(host) or not lacks:
         return
+    lacking = " and ".join(lacks)
     if not access.is_insecure:
         raise CannotListen(
-            f"not listening on {listen}, beyond this machine: {lacking};"
+            f"not listening on {where}, beyond this machine: {lacking};"
             " --insecure serves all the same"
         )
-    log.warning("insecure on %s, beyond this machine: %s", listen, lacking)
+    log.warning("insecure on %s, beyond this machine: %s", where, lacking)

@@ -56,7 +56,9 @@ def tenants(incomplete: str) -> list[str]:
 
 
 def windows(incomplete: str) -> list[str]:
-    return _answered(lambda client: (window.name for window in client.list_windows()), incomplete)
+    return _answered(
+        lambda client: (window.name for window in client.windows_answer().windows), incomplete
+    )
 
 
 def states(context: typer.Context, incomplete: str) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -26,7 +26,6 @@ from scheduler.v1 import (
     host_pb2,
     job_pb2,
     link_pb2,
-    placement_pb2,
     service_pb2,
     tenant_pb2,
     window_pb2,
@@ -127,10 +126,6 @@ class Client:
         message, made_id = _spec_to_proto(spec), _request_id(request_id)
         request = service_pb2.CreateJobRequest(spec=message, request_id=made_id)
         return self._to.call(self._stub.CreateJob, request)
-
-    def dry_run(self, spec: JobSpec) -> placement_pb2.Answer:
-        """Return the placement that `spec` would get now; change nothing."""
-        return self.supposed_job(spec).answer
 
     def supposed_job(self, spec: JobSpec, *, with_decision: bool = False) -> job_pb2.Job:
         """Return the job that `spec` would become now, with an estimate of its start where it has
@@ -484,23 +479,18 @@ class Client:
         request = service_pb2.ReportLinkRequest(name=name, share=share, detail=detail)
         return self._change(self._stub.ReportLink, request, options)
 
-    def cordon_link(
-        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
+    def change_link(
+        self,
+        verb: Literal["cordon", "drain", "uncordon"],
+        name: str,
+        reason: str = "",
+        **options: Unpack[ChangeOptions],
     ) -> link_pb2.Link:
-        request = service_pb2.CordonLinkRequest(name=name, reason=reason)
-        return self._change(self._stub.CordonLink, request, options)
-
-    def uncordon_link(
-        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
-    ) -> link_pb2.Link:
-        request = service_pb2.UncordonLinkRequest(name=name, reason=reason)
-        return self._change(self._stub.UncordonLink, request, options)
-
-    def drain_link(
-        self, name: str, reason: str = "", **options: Unpack[ChangeOptions]
-    ) -> link_pb2.Link:
-        request = service_pb2.DrainLinkRequest(name=name, reason=reason)
-        return self._change(self._stub.DrainLink, request, options)
+        """Cordon, drain or uncordon the uplink of a domain."""
+        method = f"{verb.capitalize()}Link"
+        request = getattr(service_pb2, f"{method}Request")(name=name, reason=reason)
+        link: link_pb2.Link = self._change(getattr(self._stub, method), request, options)
+        return link
 
     def list_spares(self) -> service_pb2.ListSparesResponse:
         """The spares of each zone: who holds them, what they survive, what one more buys."""
@@ -542,23 +532,14 @@ class Client:
         """A window that is not over."""
         return self._to.call(self._stub.GetWindow, service_pb2.GetWindowRequest(name=name))
 
-    def list_windows(
-        self,
-        states: Collection[window_pb2.WindowState.ValueType] = (),
-        filter: str = "",
-        order_by: str = "",
-    ) -> list[window_pb2.Window]:
-        """List the windows that are not over, page by page, by default in the order in which they
-        were made."""
-        return list(self.windows_answer(states, filter, order_by).windows)
-
     def windows_answer(
         self,
         states: Collection[window_pb2.WindowState.ValueType] = (),
         filter: str = "",
         order_by: str = "",
     ) -> service_pb2.ListWindowsResponse:
-        """List windows with the version of the first page, from which a watch misses nothing."""
+        """List the windows that are not over, page by page, with the version of the first page; by
+        default in the order in which they were made."""
         request = service_pb2.ListWindowsRequest(states=states, filter=filter, order_by=order_by)
         return self._to.all_pages(self._stub.ListWindows, request, "windows")
 

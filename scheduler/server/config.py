@@ -358,19 +358,8 @@ class ServerKeys(Keys):
             " with agents, else extend)"
         ),
     ] = None
-    most_slips: Annotated[
-        Number,
-        ServerOption(
-            "How often overrun time limits may delay the first waiting job before no other job is"
-            " backfilled past it; 0: without bound."
-        ),
-    ] = MOST_SLIPS
-    most_reservations: Annotated[
-        Number,
-        ServerOption(
-            "Under `conservative`, the number of waiting jobs that have a reservation; 0: all."
-        ),
-    ] = MOST_RESERVATIONS
+    most_slips: Number = MOST_SLIPS
+    most_reservations: Number = MOST_RESERVATIONS
     resize_every_s: Annotated[
         SomeSeconds,
         ServerOption("Least seconds from a start of an elastic gang to its next growth or return."),
@@ -379,12 +368,7 @@ class ServerKeys(Keys):
         Number,
         ServerOption("Least growth of an elastic gang in percent, except to its largest size."),
     ] = LEAST_GAIN_PERCENT
-    slow_percent: Annotated[
-        Number,
-        ServerOption(
-            "A gang is reported as slow when links lengthen its step by this many percent."
-        ),
-    ] = SLOW_PERCENT
+    slow_percent: Number = SLOW_PERCENT
     neighbours: Flag = True
     drain_s: Seconds = 5
     advertise: Annotated[
@@ -404,16 +388,8 @@ class ServerKeys(Keys):
         Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] | None,
         ServerOption("Days for which events are kept. (default: for ever)"),
     ] = None
-    keep_ended_days: Annotated[
-        Annotated[Count, AfterValidator(_at_most(MOST_DAYS))],
-        ServerOption(
-            "Days for which ended jobs can be looked up, also when their events are dropped."
-        ),
-    ] = ENDED_DAYS
-    watch_changes: Annotated[
-        Annotated[Count, AfterValidator(_at_most(MOST_WATCH_CHANGES))],
-        ServerOption("Number of newest changes kept in memory, for watches that resume."),
-    ] = 20_000
+    keep_ended_days: Annotated[Count, AfterValidator(_at_most(MOST_DAYS))] = ENDED_DAYS
+    watch_changes: Annotated[Count, AfterValidator(_at_most(MOST_WATCH_CHANGES))] = 20_000
     metrics: Annotated[MetricsKeys | None, BeforeValidator(_refuse_empty)] = None
     console: Annotated[ConsoleKeys, BeforeValidator(_refuse_empty)] = Field(
         default_factory=ConsoleKeys

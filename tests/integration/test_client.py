@@ -34,7 +34,7 @@ async def test_a_gang_is_ended_by_whoever_runs_it(served: Served) -> None:
 async def test_a_job_with_a_command_needs_a_server_with_agents(served: Served) -> None:
     with Client(served.ready.address) as client:
         job = replace(spec("a", 2), run=RunSpec(("sleep", "1")))
-        for call in (client.create_job, client.dry_run):
+        for call in (client.create_job, client.supposed_job):
             with pytest.raises(ServiceError, match="this server has no agents") as caught:
                 await asyncio.to_thread(call, job)
             assert [field for field, _ in caught.value.violations] == ["spec.run"]

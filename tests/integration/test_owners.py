@@ -26,7 +26,6 @@ from tests.serving import (
     refused,
     serving,
     until_running,
-    url,
 )
 
 TENANTS = Tenants((Tenant("default"), Tenant("ads"), Tenant("bots")))
@@ -321,5 +320,3 @@ async def test_the_audit_log_is_read_through_the_server(tmp_path: Path) -> None:
         ]
         assert not any("JobStarted" in line for line in printed)
         assert await _lines(shells["root"], "audit", "--since", "2100-01-01") == ["0"]
-    stored = await _lines({}, "audit", "--store", url(tmp_path))
-    assert stored == ["0", *printed]

@@ -327,12 +327,13 @@ def _change(
         raise typer.BadParameter("give exactly one", param_hint="HOST or --link")
     done, code = list["host_pb2.Host"](), 0
     with server.connected() as client:
-        change = getattr(client, f"{verb}_{'link' if link else 'host'}")
+        change = getattr(client, f"{verb}_host")
         names = [] if link else host_names(client, expanded(hosts))
         if options["etag"] and len(names) > 1:
             raise typer.BadParameter("goes with one host, not with several", param_hint="--etag")
         if link:
-            server.write(change(link, reason, **options), link_tables.link_text)
+            changed = client.change_link(verb, link, reason, **options)
+            server.write(changed, link_tables.link_text)
         elif len(names) == 1:
             server.write(change(names[0], reason, **options), _host_text)
         else:

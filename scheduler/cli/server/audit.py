@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,6 @@ import typer
 from scheduler.cli.calls import AnswerFormat, AskedServer, asks_server, formatted
 from scheduler.cli.contexts import quoted
 from scheduler.cli.numbers import past_ns
-from scheduler.cli.server.stores import store_errors
 from scheduler.files.errors import one_line
 
 if TYPE_CHECKING:
@@ -31,14 +29,6 @@ def audit(
         str, typer.Option(help="From this time on: 90m, 2h or 7d ago, or 2026-11-20T08:00Z.")
     ] = "",
     actor: Annotated[str, typer.Option(help="Only commands of this caller.")] = "",
-    store: Annotated[
-        str,
-        typer.Option(
-            help="Read this store instead of a server, while its server is stopped:"
-            " sqlite:///FILE or postgresql://...",
-            show_default=False,
-        ),
-    ] = "",
 ) -> None:
     """List the commands in the log and their callers; needs the role operator.
 
@@ -47,26 +37,9 @@ def audit(
     """
     since_ns = past_ns(since, "--since") if since else 0
     filter = f"actor = {quoted(actor)}" if actor else ""
-    if store:
-        for record in _stored(store, since_ns, filter):
-            _write(record, server.output)
-        return
     with server.connected() as client:
         for record in client.audit_records(since_ns, filter):
             _write(record, server.output)
-
-
-def _stored(url: str, since_ns: int, filter: str) -> Iterator[AuditRecord]:
-    """The records of a store, whoever else has it open."""
-    from scheduler.eventlog.audit import AuditLog
-    from scheduler.eventlog.store import look_at
-    from scheduler.wire.cluster.tenants import audit_filter, audit_record_to_proto
-
-    is_wanted = audit_filter(filter)
-    with store_errors():
-        for record in AuditLog(look_at(url)).records(since_ns=since_ns):
-            if is_wanted(record):
-                yield audit_record_to_proto(record)
 
 
 def _write(record: AuditRecord, output: AnswerFormat) -> None:

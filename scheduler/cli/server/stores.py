@@ -39,7 +39,7 @@ def register(parent: typer.Typer) -> None:
 
 
 @contextmanager
-def store_errors() -> Iterator[None]:
+def _store_errors() -> Iterator[None]:
     """Return a context in which a fault of a store ends the command. Raises: typer.Exit."""
     from scheduler.eventlog.store import StoreError
 
@@ -54,7 +54,7 @@ def init(store: Url = STORE, mark: MarkFile = None) -> None:
     """Make an empty store; its first server loads the fabric. An existing store stays."""
     from scheduler.eventlog.store import open_store
 
-    with store_errors(), closing(open_store(store, init=True, mark=mark)) as opened:
+    with _store_errors(), closing(open_store(store, init=True, mark=mark)) as opened:
         version = opened.last_version()
     typer.echo(f"{_without_password(store)} is at version {version:,}")
 
@@ -71,7 +71,7 @@ def backup(
     """
     from scheduler.eventlog.store import backup as copy
 
-    with store_errors():
+    with _store_errors():
         version = copy(store, target, is_forced=force)
     typer.echo(f"{target} holds the store up to version {version:,}")
 
@@ -89,7 +89,7 @@ def restore(
     """
     from scheduler.eventlog.store import restore as put_back
 
-    with store_errors():
+    with _store_errors():
         version = put_back(source, store, is_forced=force, mark=mark)
     typer.echo(f"{_without_password(store)} is at version {version:,}, as {source} was")
 
@@ -104,7 +104,7 @@ def verify(
     from scheduler.eventlog.store import look_at
     from scheduler.eventlog.store.verify import verify as check
 
-    with store_errors(), closing(look_at(store, mark)) as opened:
+    with _store_errors(), closing(look_at(store, mark)) as opened:
         report = check(opened)
     _write(_rows(report), output)
     if report.problems:
@@ -127,7 +127,7 @@ def recover(
     """
     from scheduler.eventlog.repair import repair, repair_plan
 
-    with store_errors():
+    with _store_errors():
         plan = repair_plan(store, mark)
         if yes and plan.problem:
             repair(store, plan, mark)
@@ -139,7 +139,7 @@ def info(store: Url = STORE, output: Output = AnswerFormat.TABLE) -> None:
     """Show size and versions of the store; the server may keep running."""
     from scheduler.eventlog.store import look_at
 
-    with store_errors(), closing(look_at(store)) as opened:
+    with _store_errors(), closing(look_at(store)) as opened:
         kept = {
             "store": opened.name,
             "bytes": opened.size_bytes(),
@@ -165,7 +165,7 @@ def compact(
     from scheduler.engine.snapshotter import DAY_S, compacted
     from scheduler.eventlog.store import look_at, open_store, shrink
 
-    with store_errors():
+    with _store_errors():
         look_at(store).close()  # says better what is wrong with the file
         with closing(open_store(store, init=False, mark=mark)) as opened:
             dropped = compacted(opened, time_ns() - keep_days * DAY_S * 10**9)
