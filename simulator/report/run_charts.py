@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from muster.structs import struct
 from scheduler.console import theme
@@ -16,6 +16,7 @@ from scheduler.core.wording import jobs_text
 from simulator.report.text import duration
 
 ReportValues = Mapping[str, Any]
+NamedReports = Sequence[tuple[str, ReportValues]]  # of variants, "" for a run alone
 
 # Where host-time goes: key, words, colour. From what was wanted to what was lost; hosts have the
 # colours of the console's map, and all that failures cost has one.
@@ -55,7 +56,7 @@ class Chart:
 
 def charts(data: ReportValues) -> list[Chart]:
     """Return all figures for which this run has data."""
-    drawn = [waterfall(data), utilisation(data), waits(data), cuts(data)]
+    drawn = [waterfall(data), utilisation(data), waits([("", data)]), cuts([("", data)])]
     return [*drawn, failures(data)] if data["faults"]["causes"] else drawn
 
 
@@ -92,14 +93,28 @@ def _area(axes: Axes, at: Sequence[float], values: Sequence[float], name: str) -
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
-def waits(data: ReportValues) -> Chart:
-    made, (axes,) = theme.new(3.2)
-    for i, size in enumerate(data["sizes"]):
-        style = theme.line_style(i, len(data["sizes"]))
-        wait_curve(axes, size, f"{size['class']} ({jobs_text(size['jobs'])})", style)
-    wait_axis(axes)
-    theme.legend(axes, ncols=3)
-    note_if_empty(axes, has_waits(data["sizes"]), "every job started within a second")
+def waits(reports: NamedReports) -> Chart:
+    """Draw the waits, with a panel for each size class."""
+    classes: dict[str, int] = {}
+    for _, data in reports:
+        for size in data["sizes"]:
+            classes[size["class"]] = max(size["jobs"], classes.get(size["class"], 0))
+    across = min(3, len(classes)) or 1  # no job may have ended
+    down = -(-len(classes) // across) or 1
+    made, axes = theme.new(0.6 + 2.1 * down, down, across, sharey=True)
+    for each, (name, jobs) in zip(axes, classes.items(), strict=False):
+        for i, (variant, data) in enumerate(reports):
+            for size in data["sizes"]:
+                if size["class"] == name:
+                    wait_curve(each, size, variant, theme.line_style(i, len(reports)))
+        wait_axis(each)
+        alike = (f for _, data in reports for f in data["sizes"] if f["class"] == name)
+        note_if_empty(each, has_waits(alike), "every job started within a second")
+        theme.titled(each, f"{name} ({jobs_text(jobs)})")
+    for each in axes[len(classes) :]:
+        each.set_visible(False)
+    if len(reports) > 1:
+        theme.add_legend(made, axes[0])
     words = "Share of jobs of each size that have started after this wait."
     return Chart("waits", "Waits by size", words, made)
 
@@ -171,53 +186,35 @@ def waterfall(data: ReportValues) -> Chart:
     return Chart("waterfall", "Goodput waterfall", words, made)
 
 
-def cuts(data: ReportValues) -> Chart:
-    sizes = [size for size in data["sizes"] if size["starts"]]
-    names = [size["class"] for size in sizes]
-    tier = data["outer_tier"] or "domain"
-    made, (spanned, cut, slow) = theme.new(2.9, 1, 3)
-    places = range(len(sizes))
-    spanned.bar(places, [size["domains"]["mean"] for size in sizes], color=light("blue"))
-    spanned.plot(
-        places, [size["domains"]["most"] for size in sizes], "_", color=light("ink"), markersize=10
+def cuts(reports: NamedReports) -> Chart:
+    classes = list(dict.fromkeys(f["class"] for _, s in reports for f in s["sizes"] if f["starts"]))
+    made, panels = theme.new(3.0, 1, 3)
+    tier = reports[0][1]["outer_tier"] or "domain"
+    text: tuple[tuple[str, Callable[[ReportValues], float]], ...] = (
+        (f"{tier}s of a gang, mean", lambda f: f["domains"]["mean"]),
+        ("bytes a step cut by a gang, mean", lambda f: f["cut_bytes"] / max(f["starts"], 1)),
+        ("bounded slowdown, p95", lambda f: f["slowdown"]["p95"]),
     )
-    theme.titled(spanned, f"{tier}s of a gang: mean, and most")
-    ratios = [size["cut_bytes"] / max(size["bound_bytes"], 1) for size in sizes]
-    cut.bar(
-        places,
-        [r if f["cut_bytes"] else 0 for r, f in zip(ratios, sizes, strict=True)],
-        color=light("blue"),
-    )
-    cut.axhline(1, color=light("ink"), linewidth=1)
-    theme.titled(cut, "bytes cut over their lower bound")
-    note_if_empty(cut, any(size["cut_bytes"] for size in sizes), f"nothing crosses a {tier}")
-    for key, style in (("p50", "blue"), ("p95", "orange")):
-        values = [size["slowdown"][key] for size in sizes]
-        slow.plot(places, values, "o", color=light(style), label=key, markersize=5)
-    slowdown_axis(slow)
-    theme.titled(slow, "bounded slowdown")
-    theme.legend(slow, loc="upper left", bbox_to_anchor=(0, 1), ncols=2)
-    for axes in (spanned, cut, slow):
-        axes.set_xticks(places, [name.removesuffix(" GPUs") for name in names], rotation=30)
-    for axes in (spanned, cut):
+    width = 0.8 / len(reports)
+    for axes, (title, of) in zip(panels, text, strict=True):
+        for i, (name, data) in enumerate(reports):
+            by_class = {size["class"]: of(size) for size in data["sizes"]}
+            at = [place + (i + 0.5) * width - 0.4 for place in range(len(classes))]
+            values = [by_class.get(each, 0) for each in classes]
+            colour = light(theme.LINES[i % len(theme.LINES)])
+            axes.bar(at, values, width=width, label=name, color=colour)
+        axes.set_xticks(
+            range(len(classes)), [c.removesuffix(" GPUs") for c in classes], rotation=30
+        )
         axes.set_xlabel("GPUs")
-    words = (
-        f"By size of gang: the {tier}s that it spans, the bytes that it cuts there over their lower"
-        " bound (1 is optimal), and the bounded slowdown of jobs."
-    )
+        theme.titled(axes, title)
+    panels[1].yaxis.set_major_formatter(EngFormatter("B"))
+    is_any = any(size["cut_bytes"] for _, data in reports for size in data["sizes"])
+    note_if_empty(panels[1], is_any, f"nothing crosses a {tier}")
+    if len(reports) > 1:
+        theme.add_legend(made, panels[0])
+    words = f"By size of gang: the {tier}s that it spans, and the bytes that it cuts there."
     return Chart("cuts", "Cut and slowdown", words, made)
-
-
-def slowdown_axis(axes: Axes) -> None:
-    """Make a logarithmic axis with plain numbers: powers of ten where it spans several, else round
-    numbers."""
-    if axes.dataLim.ymax <= 0:  # no job has ended
-        return
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator() if high >= 10 * low else MaxNLocator(5))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
 def failures(data: ReportValues) -> Chart:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os.path import relpath
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from scheduler.console import theme
 from scheduler.console.theme import light
-from scheduler.core.wording import jobs_text
 from simulator.options import FILES
 from simulator.report.html import write_page
-from simulator.report.run_charts import (
-    Chart,
-    has_waits,
-    note_if_empty,
-    percent,
-    wait_axis,
-    wait_curve,
-)
+from simulator.report.run_charts import Chart, cuts, percent, waits
 from simulator.report.study_table import (
     BY_KEY,
     MAIN,
@@ -37,7 +29,6 @@ from simulator.report.study_table import (
     subject,
 )
 
-NamedReports = Sequence[tuple[str, Mapping[str, Any]]]
 MOST_LINES = 12  # more cannot be told apart; then lines are means over the other axes
 
 
@@ -178,58 +169,3 @@ def _joint_range(variants: Sequence[Table], key: str, value: Any, figure: str) -
         min(each.least for each in joined),
         max(each.most for each in joined),
     )
-
-
-def waits(reports: NamedReports) -> Chart:
-    """Draw the waits, with a panel for each size class."""
-    classes: dict[str, int] = {}
-    for _, data in reports:
-        for size in data["sizes"]:
-            classes[size["class"]] = max(size["jobs"], classes.get(size["class"], 0))
-    across = min(3, len(classes))
-    down = -(-len(classes) // across)
-    made, axes = theme.new(0.6 + 2.1 * down, down, across, sharey=True)
-    for each, (name, jobs) in zip(axes, classes.items(), strict=False):
-        for i, (variant, data) in enumerate(reports):
-            for size in data["sizes"]:
-                if size["class"] == name:
-                    wait_curve(each, size, variant, theme.line_style(i, len(reports)))
-        wait_axis(each)
-        alike = (f for _, data in reports for f in data["sizes"] if f["class"] == name)
-        note_if_empty(each, has_waits(alike), "every job started within a second")
-        theme.titled(each, f"{name} ({jobs_text(jobs)})")
-    for each in axes[len(classes) :]:
-        each.set_visible(False)
-    theme.add_legend(made, axes[0])
-    words = "Share of jobs of each size that have started after this wait."
-    return Chart("waits", "Waits by size", words, made)
-
-
-def cuts(reports: NamedReports) -> Chart:
-    classes = list(dict.fromkeys(f["class"] for _, s in reports for f in s["sizes"] if f["starts"]))
-    made, panels = theme.new(3.0, 1, 3)
-    tier = reports[0][1]["outer_tier"] or "domain"
-    text: tuple[tuple[str, Callable[[Table], float]], ...] = (
-        (f"{tier}s of a gang, mean", lambda f: f["domains"]["mean"]),
-        ("bytes a step cut by a gang, mean", lambda f: f["cut_bytes"] / max(f["starts"], 1)),
-        ("bounded slowdown, p95", lambda f: f["slowdown"]["p95"]),
-    )
-    width = 0.8 / len(reports)
-    for axes, (title, of) in zip(panels, text, strict=True):
-        for i, (name, data) in enumerate(reports):
-            by_class = {size["class"]: of(size) for size in data["sizes"]}
-            at = [place + (i + 0.5) * width - 0.4 for place in range(len(classes))]
-            values = [by_class.get(each, 0) for each in classes]
-            colour = light(theme.LINES[i % len(theme.LINES)])
-            axes.bar(at, values, width=width, label=name, color=colour)
-        axes.set_xticks(
-            range(len(classes)), [c.removesuffix(" GPUs") for c in classes], rotation=30
-        )
-        axes.set_xlabel("GPUs")
-        theme.titled(axes, title)
-    panels[1].yaxis.set_major_formatter(EngFormatter("B"))
-    is_any = any(size["cut_bytes"] for _, data in reports for size in data["sizes"])
-    note_if_empty(panels[1], is_any, f"nothing crosses a {tier}")
-    theme.add_legend(made, panels[0])
-    words = f"By size of gang: the {tier}s that it spans, and the bytes that it cuts there."
-    return Chart("cuts", "Cut and slowdown", words, made)
