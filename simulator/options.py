@@ -111,7 +111,7 @@ class FlagKind:
 class ReplayOption:
     """One option of a replay. `is_file`: its value names a file (`fabric`: or a preset).
     `has_files`: its text may name files among other things. `is_several`: `muster compare` takes
-    several values of it. `is_command_line`: not only a key of an experiment file."""
+    several values of it."""
 
     key: str
     kind: TextKind | WholeKind | NumberKind | ChoiceKind | FlagKind
@@ -121,7 +121,6 @@ class ReplayOption:
     is_file: bool = False
     has_files: bool = False
     is_several: bool = False
-    is_command_line: bool = True
 
     @property
     def flag(self) -> str:
@@ -166,7 +165,6 @@ OPTIONS = (
         "oversubscription",
         NumberKind(0.01, 1000),
         "Oversubscription of the uplinks of the fabric's outermost tier.",
-        is_command_line=False,
     ),
     ReplayOption(
         "policy",
@@ -205,7 +203,6 @@ OPTIONS = (
         NumberKind(1e-6, 1e6),
         "All rates of the failure model are multiplied by this.",
         1.0,
-        is_command_line=False,
     ),
     ReplayOption(
         "failures_from_h",

@@ -27,7 +27,7 @@ def with_options(command: Callable[..., None], takes_several: bool = False) -> C
     `takes_several`: options that a comparison varies may be given several times."""
     own = inspect.signature(command, eval_str=True).parameters.values()
     kept = [each for each in own if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    made = [_parameter(option, takes_several) for option in OPTIONS if option.is_command_line]
+    made = [_parameter(option, takes_several) for option in OPTIONS]
     keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
 
     @wraps(command)

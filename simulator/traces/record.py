@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from typing import TypeVar
 
 from muster.structs import struct
 from scheduler.core.model.job import JobSpec
@@ -66,6 +67,7 @@ class BadRecord:
         return f"{self.field} {self.message}"
 
 
+Record = TypeVar("Record")
 Lines = Iterable[tuple[int, str]]
 Read = Callable[[Lines], Iterator[TraceJob | BadRecord]]
 
@@ -99,6 +101,17 @@ class NothingToReplay(FieldError):
     """The record is right but has nothing to replay."""
 
     is_fault = False
+
+
+def read_records(
+    records: Iterable[tuple[int, Record]], make: Callable[[int, Record], TraceJob]
+) -> Iterator[TraceJob | BadRecord]:
+    """Yield what `make` makes of each (line, record), in their order."""
+    for line, record in records:
+        try:
+            yield make(line, record)
+        except FieldError as error:
+            yield error.at(line)
 
 
 def seconds_ns(text: str, field: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from simulator.traces.record import BadRecord, FieldError, Lines, TraceJob
+from simulator.traces.record import BadRecord, FieldError, Lines, TraceJob, read_records
 
 Row = Mapping[str, str]
 
@@ -21,18 +21,10 @@ def read_table(
 
     Raises: FieldError when the header lacks a column that is needed.
     """
-    names: list[str] = []
-    for line, text in lines:
-        cells = split(text, separator)
-        if cells == [""]:
-            continue
-        if not names:
-            names = _header(cells, needed)
-            continue
-        try:
-            yield make(line, _row(names, cells))
-        except FieldError as error:
-            yield error.at(line)
+    rows = ((line, cells) for line, text in lines if (cells := split(text, separator)) != [""])
+    if (head := next(rows, None)) is not None:
+        names = _header(head[1], needed)
+        yield from read_records(rows, lambda line, cells: make(line, _row(names, cells)))
 
 
 def split(text: str, separator: str) -> list[str]:

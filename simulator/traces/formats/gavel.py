@@ -13,7 +13,7 @@ for the type alone on one P100 (oracle_throughputs_v2.json), times √GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import sqrt
 
 from simulator.traces.formats.columns import split
@@ -25,6 +25,7 @@ from simulator.traces.record import (
     TraceJob,
     count,
     number,
+    read_records,
     seconds_ns,
     usable,
 )
@@ -53,16 +54,11 @@ PLACES = {7: (4, 5, 6, None), 10: (5, 9, 6, None), 12: (5, 11, 6, 10)}
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
     """Yield the jobs of a Gavel trace in the order of the file."""
-    for line, text in lines:
-        if not text.strip():
-            continue
-        try:
-            yield usable(_job(line, split(text, "\t")), "total_steps", "GPUs")
-        except FieldError as error:
-            yield error.at(line)
+    return read_records(((line, text) for line, text in lines if text.strip()), _job)
 
 
-def _job(line: int, fields: Sequence[str]) -> TraceJob:
+def _job(line: int, text: str) -> TraceJob:
+    fields = split(text, "\t")
     if len(fields) not in PLACES:
         raise FieldError("fields", "must be 7, 10 or 12 between tabs", str(len(fields)))
     steps, arrival, size, duration = PLACES[len(fields)]
@@ -74,7 +70,8 @@ def _job(line: int, fields: Sequence[str]) -> TraceJob:
         run_ns = seconds_ns(fields[duration], "duration")
     else:
         run_ns = _run_ns(fields[0], number(fields[steps], "total_steps"), gpus)
-    return TraceJob(f"line-{line}", submit_ns, run_ns, line, gpus, queue=fields[0])
+    job = TraceJob(f"line-{line}", submit_ns, run_ns, line, gpus, queue=fields[0])
+    return usable(job, "total_steps", "GPUs")
 
 
 def _run_ns(job_type: str, steps: float, gpus: int) -> int:

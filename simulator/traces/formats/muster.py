@@ -24,6 +24,7 @@ from simulator.traces.record import (
     TraceJob,
     TraceOutcome,
     number,
+    read_records,
     usable,
 )
 
@@ -32,14 +33,8 @@ SIZE_KEYS = {"name", "priority", "priority_class", "time_limit_s"}
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
     """Yield the jobs of a muster trace in the order of the file."""
-    for line, text in lines:
-        text = text.strip()
-        if not text or text.startswith("#"):
-            continue
-        try:
-            yield usable(_job(line, _mapping(text)), "run_s", "parallelism")
-        except FieldError as error:
-            yield error.at(line)
+    records = ((line, text.strip()) for line, text in lines)
+    return read_records(((n, text) for n, text in records if text and text[0] != "#"), _job)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -67,7 +62,8 @@ def _mapping(text: str) -> dict[str, Any]:
     return mapping
 
 
-def _job(line: int, mapping: dict[str, Any]) -> TraceJob:
+def _job(line: int, text: str) -> TraceJob:
+    mapping = _mapping(text)
     submit_ns = _seconds_ns(mapping, "submit_s")
     run_ns = _seconds_ns(mapping, "run_s")
     if submit_ns < 0:
@@ -79,7 +75,7 @@ def _job(line: int, mapping: dict[str, Any]) -> TraceJob:
     # What a job file says of name, priority and limit is checked by its own reader.
     spec = _spec(mapping if gpus is None else {**mapping, "parallelism": {"dp": 1}})
     limit_s = spec.time_limit_s
-    return TraceJob(
+    job = TraceJob(
         id=spec.name,
         submit_ns=submit_ns,
         run_ns=run_ns,
@@ -92,6 +88,7 @@ def _job(line: int, mapping: dict[str, Any]) -> TraceJob:
         priority_class=spec.priority_class,
         **known,
     )
+    return usable(job, "run_s", "parallelism")
 
 
 def _gpus(mapping: dict[str, Any]) -> int | None:

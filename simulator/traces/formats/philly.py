@@ -25,6 +25,7 @@ from simulator.traces.record import (
     NothingToReplay,
     TraceJob,
     TraceOutcome,
+    read_records,
 )
 
 HOUR_NS = 3600 * SECOND_NS
@@ -40,14 +41,11 @@ def read_json(lines: Lines) -> Iterator[TraceJob | BadRecord]:
 
     Raises: FieldError when the file is no JSON array.
     """
-    for line, value in elements(lines):
-        try:
-            yield _job(line, object_of(value, "record"))
-        except FieldError as error:
-            yield error.at(line)
+    return read_records(elements(lines), _job)
 
 
-def _job(line: int, job: Mapping[str, Any]) -> TraceJob:
+def _job(line: int, value: Any) -> TraceJob:
+    job = object_of(value, "record")
     submit_ns = _instant_ns(job, "submitted_time", "submitted_time")
     if submit_ns is None:
         raise FieldError("submitted_time", "is missing")

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -29,6 +29,7 @@ from simulator.traces.record import (
     TraceJob,
     TraceOutcome,
     count,
+    read_records,
 )
 
 NEEDED = ("Submit", "State")
@@ -69,7 +70,8 @@ def read(
     if head[1].lstrip().startswith("{"):
         if columns:
             raise FieldError("header", "is in JSON by itself: name no columns")
-        yield from _read_json(chain([head], given), gpus_per_node)
+        rows = elements(chain([head], given), "jobs")
+        yield from read_records(rows, lambda line, job: _job(gpus_per_node, line, _row_of(job)))
         return
     sizes = ("NNodes",) if gpus_per_node else GPU_COLUMNS
     separator = "\t" if "\t" in head[1] and "|" not in head[1] else "|"
@@ -82,17 +84,9 @@ def read(
     yield from read_table(rows, partial(_job, gpus_per_node), NEEDED, separator)
 
 
-def _read_json(lines: Lines, gpus_per_node: int) -> Iterator[TraceJob | BadRecord]:
-    """Jobs of `sacct --json`."""
-    for line, value in elements(lines, "jobs"):
-        try:
-            yield _job(gpus_per_node, line, _row_of(object_of(value, "jobs")))
-        except FieldError as error:
-            yield error.at(line)
-
-
-def _row_of(job: Mapping[str, Any]) -> Row:
+def _row_of(value: Any) -> Row:
     """Return a job of JSON as a row of `sacct -P` has it."""
+    job = object_of(value, "jobs")
     times, tres, state = (object_of(job.get(key) or {}, key) for key in ("time", "tres", "state"))
     states = state.get("current") or "UNKNOWN"
     minutes = _number_of(times.get("limit"))
