@@ -39,7 +39,6 @@ from importers.jobs.scripts.options import (
     read_options,
     unrepresented,
 )
-from importers.jobs.scripts.shell import Word
 
 SHARDING = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2"}
 # What scripts of Megatron Bridge call a precision (--compute_dtype), and those of a recipe.
@@ -71,6 +70,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
             " torchrun",
         )
         draft.raise_faults()
+    draft.note_optimizer(options.text("optimizer", "adam"), options.origin("optimizer"))
     if not options.is_surely_megatron and launch_command(options.script) is not None:
         draft.tool = "a launch script"
         draw_generic(options, gpus or ranks_of(options))
@@ -92,7 +92,6 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     _batch(options)
     _training(options)
     _batch_script(options)
-    draft.note_optimizer(options.text("optimizer", "adam"), options.origin("optimizer"))
     for word in unrepresented(options):
         draft.note(f"not represented: {word.text} (line {word.line})")
     names = program_options(options)
@@ -107,7 +106,7 @@ def _refuse_hybrid(options: Options) -> None:
     if hybrid is None:
         return
     if "model.layers" in options.draft.values:
-        options.unread.remove(hybrid)
+        options.read.add(hybrid.text.removeprefix("--"))
         options.draft.note(
             f"not represented: {hybrid.text} (line {hybrid.line}): all layers are counted as"
             " attention"
@@ -175,11 +174,12 @@ def _model(options: Options) -> None:
 
 def _cast(options: Options) -> tuple[str, str] | None:
     """The precision below 16 bits in which matrices are multiplied, and the option that says so."""
+    eights = [name for name in ("fp8-format", "fp8-hybrid", "fp8-e4m3") if options.has(name)]
+    recipe, _ = options.text("fp8-recipe"), options.text("fp4-recipe")
     if options.has("fp4-format"):
         return "nvfp4", "fp4-format"
-    for name in ("fp8-format", "fp8-hybrid", "fp8-e4m3"):
-        if options.has(name):
-            return "mxfp8" if options.text("fp8-recipe") == "mxfp8" else "fp8", name
+    if eights:
+        return "mxfp8" if recipe == "mxfp8" else "fp8", eights[0]
     name = "compute-dtype"
     if options.has(name):
         precision = COMPUTE_DTYPES.get(options.text(name).lower())
@@ -317,7 +317,7 @@ def _training(options: Options) -> None:
         options.put("training.gradient_dtype", "bf16", "grad-reduce-in-bf16")
     elif options.has("fp16") and not options.has("accumulate-allreduce-grads-in-fp32"):
         options.put("training.gradient_dtype", "fp16", "fp16")
-    if options.draft.values["parallelism.tp"] > 1 and not options.has("sequence-parallel"):
+    if not options.has("sequence-parallel") and options.draft.values["parallelism.tp"] > 1:
         options.put("training.sequence_parallel", False, "sequence-parallel")
     if options.draft.values["parallelism.cp"] > 1:
         way = CONTEXT.get(options.text("cp-comm-type", "p2p"), "ring")
@@ -345,20 +345,21 @@ def _batch_script(options: Options) -> None:
 
 def _sharding(options: Options) -> tuple[str, str]:
     """The option that decides, and what it means."""
+    strategy = options.text("data-parallel-sharding-strategy", "no_shard")
+    own = [name for name in ("use-megatron-fsdp", "use-custom-fsdp") if options.has(name)]
     if options.has("use-torch-fsdp2"):
         return "use-torch-fsdp2", "zero3"
-    for name in ("use-megatron-fsdp", "use-custom-fsdp"):
-        if options.has(name):
-            strategy = options.text("data-parallel-sharding-strategy", "no_shard")
-            return name, SHARDING.get(strategy, "zero3")
+    if own:
+        return own[0], SHARDING.get(strategy, "zero3")
     is_sharded = options.has("use-distributed-optimizer")
     return "use-distributed-optimizer", "zero1" if is_sharded else "ddp"
 
 
 def _recompute(options: Options) -> None:
+    is_selective = options.has("recompute-activations") or options.has("recompute-granularity")
     if options.text("recompute-granularity") == "full":
         options.put("training.recompute", "full", "recompute-granularity")
-    elif options.has("recompute-activations") or options.has("recompute-granularity"):
+    elif is_selective:
         options.put("training.recompute", "selective", "recompute-activations")
     elif options.text("transformer-impl") == "local" and not options.has("use-flash-attn"):
         options.put("training.recompute", "none", "transformer-impl")
@@ -384,14 +385,12 @@ def draw_generic(options: Options, ranks: int) -> None:
             f" is not in this job; `muster job import {word.text}` reads it if it is of a known"
             " format"
         )
-    numbers = _integer_options(options)
-    sequence, each = _first(numbers, _SEQUENCE), _first(numbers, _EACH)
+    sequence, each, steps = (_first(options, names) for names in (_SEQUENCE, _EACH, _STEPS))
     if sequence is not None and draft.model:
         draft.put("model.sequence", *sequence)
     if not put_given_model(draft):
         return
     if each is not None:
-        steps = _first(numbers, _STEPS)
         draft.put("batch.micro_sequences", *each)
         draft.put(
             "batch.global_sequences", each[0] * replicas * (steps[0] if steps else 1), each[1]
@@ -406,19 +405,9 @@ def draw_generic(options: Options, ranks: int) -> None:
     draft.raise_faults()
 
 
-def _integer_options(options: Options) -> dict[str, tuple[int, Origin]]:
-    """Return the options of the program whose value is a whole number, by name."""
-    found: dict[str, tuple[int, Origin]] = {}
-    words = options.script.commands
-    for word, following in zip(words, [*words[1:], Word("", 0)], strict=True):
-        name, equals, value = word.text.removeprefix("--").partition("=")
-        text = value if equals else following.text
-        if word.text.startswith("--") and re.fullmatch(r"\d{1,9}", text):
-            found[name.replace("_", "-")] = int(text), Origin(f"--{name}", word.line)
-    return found
-
-
-def _first(
-    numbers: dict[str, tuple[int, Origin]], names: tuple[str, ...]
-) -> tuple[int, Origin] | None:
-    return next((numbers[name] for name in names if name in numbers), None)
+def _first(options: Options, names: tuple[str, ...]) -> tuple[int, Origin] | None:
+    """Return the first of these options whose value is a whole number."""
+    for name in names:
+        if re.fullmatch(r"\d{1,9}", text := options.text(name)):
+            return int(text), options.origin(name)
+    return None

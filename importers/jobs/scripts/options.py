@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import pairwise, takewhile
 
 from importers.jobs.draft import Draft, Origin
 from importers.jobs.scripts.command import ranks_of_mpi
@@ -21,31 +21,6 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Without a value, and so that "--bf16 --lr 1" is not "--bf16=--lr".
-FLAGS = _names("""
-    bf16 fp16 swiglu group-query-attention untie-embeddings-and-output-weights
-    quick-geglu sequence-parallel use-distributed-optimizer use-torch-fsdp2 use-megatron-fsdp
-    use-custom-fsdp use-tp-pp-dp-mapping recompute-activations use-flash-attn
-    grad-reduce-in-bf16 accumulate-allreduce-grads-in-fp32 multi-latent-attention
-    fp8-hybrid fp8-e4m3
-""")
-NUMBERS = _names("""
-    tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size
-    expert-model-parallel-size expert-tensor-parallel-size micro-batch-size
-    global-batch-size num-layers-per-virtual-pipeline-stage
-    num-virtual-stages-per-pipeline-rank num-distributed-optimizer-instances num-layers
-    hidden-size ffn-hidden-size num-attention-heads kv-channels num-query-groups seq-length
-    vocab-size padded-vocab-size pad-vocab-size-to make-vocab-size-divisible-by num-experts
-    moe-router-topk
-    moe-ffn-hidden-size moe-shared-expert-intermediate-size moe-router-group-topk
-    q-lora-rank kv-lora-rank qk-head-dim qk-pos-emb-head-dim v-head-dim
-    nproc-per-node nnodes
-""")
-TEXTS = _names("""
-    recompute-granularity cp-comm-type moe-layer-freq data-parallel-sharding-strategy
-    hidden-dropout attention-dropout transformer-impl main-grads-dtype
-    fp8-format fp8-recipe fp4-format fp4-recipe compute-dtype optimizer tokenizer-type vocab-file
-""")
 _SHORT = {  # of sbatch
     **{"N": "nodes", "G": "gpus", "J": "job-name", "t": "time", "a": "array", "p": "partition"},
     **{"A": "account", "d": "dependency", "o": "output", "e": "error", "x": "exclude"},
@@ -70,19 +45,20 @@ _TELLTALE = _names("""
     pipeline-model-parallel-size num-query-groups ffn-hidden-size
 """)
 _NODE_COUNT = re.compile(r"(?:\$\(|`)\s*scontrol show hostnames?[^`)\n]*\|\s*wc -l\s*[`)]")
-MEETING = re.compile(r"--(node-rank|master-(addr|port)|rdzv-\w+|standalone)")
+MEETING = re.compile(r"--(nnodes|nproc-per-node|node-rank|master-(addr|port)|rdzv-\w+|standalone)?")
 
 
 @dataclass(slots=True)
 class Options:
     """The options of a command, by name without dashes; of repeated ones the last counts.
 
-    `draft` takes the faults. `unread`: those of no table. `batch`: what the script asks Slurm for.
+    `draft` takes the faults. `read`: names that were asked for. `batch`: what the script asks Slurm
+    for.
     """
 
     draft: Draft
     words: dict[str, Word] = field(default_factory=dict)
-    unread: list[Word] = field(default_factory=list)
+    read: set[str] = field(default_factory=set)
     batch: dict[str, Word] = field(default_factory=dict)
     script: Script = field(default_factory=Script)
 
@@ -102,13 +78,20 @@ class Options:
         return Origin(f"--{name}", word.line if word else 0)
 
     def has(self, name: str) -> bool:
+        self.read.add(name)
         return name in self.words
 
     def text(self, name: str, default: str = "") -> str:
-        return self.words[name].text if name in self.words else default
+        return self.words[name].text if self.has(name) else default
+
+    @property
+    def unread(self) -> list[Word]:
+        """The options that nobody asked for."""
+        words = self.words.items()
+        return [Word(f"--{name}", word.line) for name, word in words if name not in self.read]
 
     def number(self, name: str, default: int = 0) -> int:
-        if name not in self.words:
+        if not self.has(name):
             return default
         text = self.words[name].text
         if match := re.fullmatch(r"(\d{1,18})(?::\1)?", text):  # torchrun's MIN:MAX
@@ -125,9 +108,9 @@ class Options:
     def required(self, name: str, key: str) -> int:
         """Return the number of an option, else what the user gives for the key of the job file."""
         given = self.draft.values.get(key)
-        if name not in self.words and isinstance(given, int):
+        if not self.has(name) and isinstance(given, int):
             return given
-        if name not in self.words:
+        if not self.has(name):
             self.draft.fault(Origin(f"--{name}"), "is missing")
             return 1
         return self.number(name)
@@ -208,21 +191,12 @@ def _gpus_per_node(batch: Mapping[str, Word]) -> int:
 
 def _collected(draft: Draft, words: list[Word]) -> Options:
     options = Options(draft)
-    for i, word in enumerate(words):
-        if not word.text.startswith("--"):
-            continue
-        name, equals, value = word.text[2:].partition("=")
-        name = name.replace("_", "-")
-        following = words[i + 1] if i + 1 < len(words) else Word("", word.line)
-        if name in FLAGS:
-            options.words[name] = word
-        elif name not in NUMBERS and name not in TEXTS:
-            options.unread.append(Word(f"--{name}", word.line))
-        elif equals:
-            options.words[name] = Word(value, word.line)
-        else:
-            missing = following.text.startswith("--")
-            options.words[name] = Word("" if missing else following.text, word.line)
+    for word, following in pairwise([*words, Word("--", 0)]):
+        if word.text.startswith("--"):
+            name, equals, value = word.text[2:].partition("=")
+            if not equals and not following.text.startswith("--"):
+                value = following.text
+            options.words[name.replace("_", "-")] = Word(value, word.line)
     return options
 
 
