@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.structs import struct
 from placement import BadInput
 from scheduler.cli.calls import DEFAULT_ADDRESS, Address
 from scheduler.files.errors import InputError, Problem
@@ -21,7 +20,6 @@ from simulator.cli.studies import DaskScheduler, Processes, counted
 
 if TYPE_CHECKING:
     from simulator.twin.fork import ClusterFork
-    from simulator.twin.study import StudyWorkers
     from simulator.twin.workload import Workload
 
 MOST_SEEDS = 1_000
@@ -102,18 +100,43 @@ def twin_command(
     and failures like those of its log. The cluster as it is runs beside it on the same seeds.
     Nothing of the cluster is touched. A running server gives its state to operators.
     """
+    from simulator.pool import cores
+    from simulator.timing import load_time_model
     from simulator.twin.answer import text
+    from simulator.twin.changes import scenario
+    from simulator.twin.future import TwinWorld
+    from simulator.twin.outages import fit_failures
     from simulator.twin.page import write_twin
+    from simulator.twin.prices import load_prices
+    from simulator.twin.study import study
 
     for path in (json_file, page):  # said before hours of runs, not after them
         if path is not None and not path.parent.is_dir():
             raise InputError(Problem("", f"there is no folder {path.parent}", str(path)))
-    question = TwinQuestion(
-        source, horizon, seeds, prices, times, arrivals, config, processes, dask, address
-    )
+    horizon_ns = _horizon_ns(horizon)
+    money = None if prices is None else load_prices(prices)
+    with _named("--times"):
+        model = None if times is None else load_time_model(times)
+    fork = _fork(source, config, address)
     wanted = changes or []
     parts = [[change] for change in wanted] if each else [wanted] if wanted else []
-    answer = question.answer([[], *parts])
+    scenarios = [
+        scenario(fork, part, horizon_ns, has_times=model is not None) for part in [[], *parts]
+    ]
+    failures = fit_failures(fork.state, fork.now_ns)
+    world = TwinWorld(fork, _workload(fork, arrivals, horizon_ns), failures, horizon_ns, model)
+    at_once, took_s, began_s = processes or cores(), list[float](), perf_counter()
+    with counted(len(scenarios) * seeds, "runs") as advance:
+
+        def on_done(run_s: float) -> None:
+            took_s.append(run_s)
+            if advance:
+                advance()
+
+        answer = study(world, scenarios, range(seeds), at_once, dask, money, on_done)
+    if dask or min(at_once, len(took_s)) > 1:
+        shared = 1.0 if dask else max(1.0, min(at_once, len(took_s)) / cores())
+        typer.echo(_speed_up(took_s, perf_counter() - began_s, shared), err=True)
     if json_file:
         json_file.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
     if page:
@@ -121,73 +144,19 @@ def twin_command(
     typer.echo(json.dumps(answer) if output is TotalsFormat.JSON else text(answer))
 
 
-@struct(frozen=True, slots=True)
-class TwinQuestion:
-    """A question about a cluster, in the words of the command line."""
+def _horizon_ns(horizon: str) -> int:
+    from scheduler.files.timeparse import parse_duration
 
-    source: str | None
-    horizon: str
-    seeds: int
-    prices: str | None
-    times: str | None
-    arrivals: Arrivals
-    config: str | None
-    processes: int | None
-    dask: str | None
-    address: str
-
-    def answer(self, changes: Sequence[Sequence[str]]) -> dict[str, Any]:
-        """Return the study of these scenarios, beside the first. Raises: InputError; typer.Exit."""
-        from simulator.pool import cores
-        from simulator.timing import load_time_model
-        from simulator.twin.changes import scenario
-        from simulator.twin.future import TwinWorld
-        from simulator.twin.outages import fit_failures
-        from simulator.twin.prices import load_prices
-        from simulator.twin.study import StudyWorkers, study
-
-        horizon_ns = self._horizon_ns()
-        money = None if self.prices is None else load_prices(self.prices)
-        with _named("--times"):
-            model = None if self.times is None else load_time_model(self.times)
-        fork = _fork(self.source, self.config, self.address)
-        scenarios = [
-            scenario(fork, part, horizon_ns, has_times=model is not None) for part in changes
-        ]
-        failures = fit_failures(fork.state, fork.now_ns)
-        workload = _workload(fork, self.arrivals, horizon_ns)
-        world = TwinWorld(fork, workload, failures, horizon_ns, model)
-        workers = StudyWorkers(self.processes or cores(), self.dask)
-        took_s, began_s = list[float](), perf_counter()
-        with counted(len(scenarios) * self.seeds, "runs") as advance:
-
-            def on_done(run_s: float) -> None:
-                took_s.append(run_s)
-                if advance:
-                    advance()
-
-            answer = study(world, scenarios, range(self.seeds), workers, money, on_done)
-        if workers.dask or min(workers.processes, len(took_s)) > 1:
-            typer.echo(_speed_up(took_s, perf_counter() - began_s, workers), err=True)
-        return answer
-
-    def _horizon_ns(self) -> int:
-        from scheduler.files.timeparse import parse_duration
-
-        with _named("--horizon"):
-            horizon_ns = parse_duration(self.horizon)
-        if not 0 < horizon_ns <= MOST_DAYS * 86_400 * 10**9:
-            message = f"must be up to {MOST_DAYS:,}d, not {self.horizon}"
-            raise InputError(Problem("--horizon", message))
-        return horizon_ns
+    with _named("--horizon"):
+        horizon_ns = parse_duration(horizon)
+    if not 0 < horizon_ns <= MOST_DAYS * 86_400 * 10**9:
+        raise InputError(Problem("--horizon", f"must be up to {MOST_DAYS:,}d, not {horizon}"))
+    return horizon_ns
 
 
-def _speed_up(took_s: Sequence[float], all_s: float, workers: StudyWorkers) -> str:
-    """Compare the time of the runs one by one with that of all together. More processes than cores
-    make each slower, and the whole no faster."""
-    from simulator.pool import cores
-
-    shared = 1.0 if workers.dask else max(1.0, min(workers.processes, len(took_s)) / cores())
+def _speed_up(took_s: Sequence[float], all_s: float, shared: float) -> str:
+    """Compare the time of the runs one by one with that of all together. `shared`: processes for
+    each core, for more than one make each slower, and the whole no faster."""
     alone_s = sum(took_s) / shared
     return (
         f"{len(took_s):,} runs in {all_s:,.0f} s, {alone_s:,.0f} s one after the other: "

@@ -65,32 +65,24 @@ class _Piece:
     seed: int
 
 
-@struct(frozen=True, slots=True)
-class StudyWorkers:
-    """Processes that do the runs of a study: so many `processes` here, or those of a `dask`
-    scheduler."""
-
-    processes: int = 1
-    dask: str | None = None
-
-
 def study(
     world: TwinWorld,
     scenarios: Sequence[Scenario],
     seeds: Sequence[int],
-    workers: StudyWorkers,
+    processes: int = 1,
+    dask: str | None = None,
     prices: PriceList | None = None,
     on_done: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
     """Run each scenario once a seed; return all figures as JSON values. The first is the base.
-    `on_done`: called after each run with the seconds that it took.
+    `processes`, `dask`: as of `run_all`. `on_done`: called after each run with its seconds.
 
     Raises: InputError when a process ends, or there is no such Dask scheduler.
     """
     pieces = [_Piece(scenario, seed) for scenario in scenarios for seed in seeds]
     runs: list[dict[str, Any]] = [{} for _ in pieces]
     common = partial(_run, world)
-    for number, (figures, took_s) in run_all(common, pieces, workers.processes, workers.dask):
+    for number, (figures, took_s) in run_all(common, pieces, processes, dask):
         runs[number] = {"seed": pieces[number].seed, **figures}
         if on_done:
             on_done(took_s)

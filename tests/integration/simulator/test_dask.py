@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.cli.program import load_commands
 from simulator import study
-from simulator.cli.twin import Arrivals, TwinQuestion
 from simulator.experiment_file import load_experiment_file
 from simulator.pool import run_all
+from tests.commands import invoke
 from tests.refusals import refusal
 from tests.studies import write
 from tests.twins import backup
@@ -58,23 +59,20 @@ def test_points_are_those_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_runs_of_a_twin_are_those_of_one_process(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_a_twin_are_those_of_one_process(tmp_path: Path) -> None:
     backup(tmp_path / "lab.db")
+    load_commands()
+    asked = ["twin", "--from", str(tmp_path / "lab.db"), "--change", "spares 1 a zone"]
+    asked += ["--horizon", "2d", "--seeds", "2", "--format", "json", "--processes"]
 
-    def answer(processes: int, dask: str | None) -> object:
-        arguments = (str(tmp_path / "lab.db"), "2d", 2, None, None, Arrivals.LOG, None)
-        question = TwinQuestion(*arguments, processes, dask, "")
-        return question.answer([[], ["spares 1 a zone"]])
-
-    here = answer(1, None)
-    assert not capsys.readouterr().err
-    assert answer(2, None) == here
-    assert "4 runs in " in capsys.readouterr().err
+    here, two = (invoke(*asked, count) for count in ("1", "2"))
+    assert not here.stderr
+    assert two.stdout == here.stdout
+    assert "4 runs in " in two.stderr
     with dask_cluster(tmp_path) as address:
-        assert answer(1, address) == here
-    assert "times as fast as one process" in capsys.readouterr().err
+        there = invoke(*asked, "1", "--dask", address)
+    assert there.stdout == here.stdout
+    assert "times as fast as one process" in there.stderr
 
 
 def test_a_scheduler_that_is_not_there_or_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
