@@ -1,19 +1,15 @@
-"""Which collective algorithm suits an axis on a placement, and what each would cost.
-
-Every algorithm that could carry the axis is laid over the groups as they were placed; the
-bytes over the outermost tier are counted from its messages, and its time is the longer of
-two: group by group on NVLink and network cards (alpha-beta), and all groups together on
-the busiest uplink. Recommended is the smallest cut among rings as good as the fastest.
+"""Which algorithm NCCL should take for an axis on a placement.
 
 `nccl_tunings` says that to NCCL, with the algorithms that it has: rings, and for an all-reduce
 double binary trees; all-gathers and reduce-scatters of groups with one rank a node may use PAT,
 which sends its large messages near by. The algorithm is the one that the count of messages on
-the placement finds fastest, the protocol what NCCL's own model takes for it.
+the placement finds fastest, the protocol what NCCL's own model takes for it. Its time is the longer
+of two: group by group on NVLink and network cards (alpha-beta), and all groups together on the
+busiest uplink.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -26,7 +22,6 @@ from network.collectives.schedules import (
     Algorithm,
     Link,
     Operation,
-    algorithms,
     leaving,
     schedule_of,
     schedule_seconds,
@@ -59,37 +54,6 @@ ALGORITHM_OF = {
 AS_GOOD = 1.1  # times the fastest: what the model cannot tell apart
 
 Group = tuple[Ints, Ints, int]  # zone and host of each rank; how many groups lie like that
-
-
-@struct(frozen=True, slots=True)
-class AlgorithmChoice:
-    """One algorithm on one axis, with what it costs. `cut_bytes`: over the outermost tier, per
-    step."""
-
-    algorithm: Algorithm
-    cut_bytes: int
-    seconds: float
-
-
-@struct(frozen=True, slots=True)
-class Advice:
-    """Algorithms that could carry an axis: those of the least cuts, then slower ones by time.
-
-    `used`: what the cut of the job counts. `nccl`: what NCCL would take by itself.
-    """
-
-    axis: str
-    operation: Operation
-    used: Algorithm
-    choices: tuple[AlgorithmChoice, ...]
-    nccl: Tuned
-
-    @property
-    def best(self) -> AlgorithmChoice:
-        return self.choices[0]
-
-    def of(self, algorithm: Algorithm) -> AlgorithmChoice | None:
-        return next((c for c in self.choices if c.algorithm is algorithm), None)
 
 
 @struct(frozen=True, slots=True)
@@ -164,47 +128,21 @@ def calls_per_step(request: Request, axis: str) -> int:
     return layers * work.micro_batches * (2 * (work.passes + 1) if axis == "tp" else 1)
 
 
-@with_gang_view
-def advice(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[Advice, ...]:
-    """Return algorithms for each axis that is a collective and leaves its nodes.
-
-    Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
-    """
-    return tuple(_advice(fabric, each) for each in _collectives(fabric, request, hosts))
-
-
-def _advice(fabric: Fabric, axis: AxisCollective) -> Advice:
-    groups = _distinct_groups(fabric, axis.nodes)
-    choices = [_choice_on(fabric, axis, groups, a) for a in algorithms(axis.operation)]
-    fast_enough = AS_GOOD * min(choice.seconds for choice in choices)
-    choices.sort(key=lambda c: c.seconds)
-    choices.sort(key=lambda c: c.cut_bytes if c.seconds <= fast_enough else math.inf)
-    # NCCL: for the first group; what is gathered and scattered apart is two calls.
-    ranks = Ranks(axis.size, len(np.unique(axis.nodes[0])), fabric.nic_gbps * BYTES_PER_S)
-    tuned = nccl.choice(axis.operation, ranks, float(axis.payload) / axis.calls)
-    times = axis.calls if axis.operation is Operation.ALL_REDUCE else 2 * axis.calls
-    tuned = replace(tuned, seconds=tuned.seconds * times)
-    return Advice(axis.axis, axis.operation, axis.used, tuple(choices), tuned)
-
-
-def _choice_on(
+def _seconds_on(
     fabric: Fabric, axis: AxisCollective, groups: Sequence[Group], algorithm: Algorithm
-) -> AlgorithmChoice:
-    """The algorithm on `groups` of the axis that lie alike."""
+) -> float:
+    """Return the seconds in a step of the algorithm on `groups` of the axis that lie alike."""
     payload, calls = axis.payload, axis.calls
     uplinks = fabric.tiers[0].uplink_bytes_per_s if fabric.tiers else np.array([np.inf])
     inside = Link(ALPHA_INSIDE_S, fabric.scale_up_gbps * BYTES_PER_S)
     outside = Link(ALPHA_S, fabric.nic_gbps * BYTES_PER_S)
-    crossing, slowest, out = Fraction(0), 0.0, np.zeros(len(uplinks))
+    slowest, out = 0.0, np.zeros(len(uplinks))
     for zone_by_rank, host_by_rank, count in groups:
         plan = schedule_of(Operation.ALL_REDUCE, algorithm, zone_by_rank, axis.per_host)
-        units = leaving(plan, zone_by_rank, len(uplinks)) * count
-        crossing += payload * Fraction(int(units.sum()), plan.parts)
-        out += units * float(payload / plan.parts)
+        out += leaving(plan, zone_by_rank, len(uplinks)) * count * float(payload / plan.parts)
         taken = schedule_seconds(plan, float(payload) / calls, inside, outside, host_by_rank)
         slowest = max(slowest, calls * taken)
-    worst_uplink = float(seconds_over(out, uplinks).max())
-    return AlgorithmChoice(algorithm, round(crossing), max(slowest, worst_uplink))
+    return max(slowest, float(seconds_over(out, uplinks).max()))
 
 
 def _distinct_groups(fabric: Fabric, hosts: Ints) -> list[Group]:
@@ -239,7 +177,10 @@ class NcclTuning:
 @with_gang_view
 def nccl_tunings(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[NcclTuning, ...]:
     """Return NCCL settings for each axis that is a collective and leaves its nodes, in rank order;
-    one entry for each number of nodes that its groups lie on. Cost: as `advice`."""
+    one entry for each number of nodes that its groups lie on.
+
+    Cost: 0.1 s for 16,384 ranks in whole replicas, 1 s in random order.
+    """
     axes = _collectives(fabric, request, hosts)
     return tuple(tuning for axis in axes for tuning in _of_axis(fabric, axis))
 
@@ -270,5 +211,5 @@ def _algorithm(fabric: Fabric, axis: AxisCollective, nodes: int) -> Algorithm:
     if axis.stated is not None:
         return other if axis.used is other else Algorithm.RING
     alike = _distinct_groups(fabric, axis.nodes)
-    ring, faster = (_choice_on(fabric, axis, alike, a) for a in (Algorithm.RING, other))
-    return other if faster.seconds * AS_GOOD < ring.seconds else Algorithm.RING
+    ring_s, other_s = (_seconds_on(fabric, axis, alike, a) for a in (Algorithm.RING, other))
+    return other if other_s * AS_GOOD < ring_s else Algorithm.RING

@@ -13,7 +13,7 @@ import pytest
 
 from muster.certificate import digest
 from muster.verify import Refused, crossing, verify
-from network.collectives.recommend import advice, nccl_tunings
+from network.collectives.recommend import nccl_tunings
 from network.collectives.schedules import Algorithm
 from network.flows import flows_of
 from network.step_simulation import simulate_step
@@ -27,7 +27,7 @@ from placement.tiers.step_clock import step_clock
 from placement.workload.parallelism import Parallelism
 from placement.workload.request import NO_SPARES, Collective, Objective, Request
 from placement.workload.traffic import axis_traffic, without_trees
-from placement.workload.training import Batch, DataParallel, Training
+from placement.workload.training import Batch
 from placement.workload.trees import both_trees, depth_of_trees, tree_edges
 from scheduler.files.certificates import certificate
 from scheduler.files.errors import InputError
@@ -258,17 +258,6 @@ def test_collectives_that_cannot_be_are_refused_by_line(
         load_job(str(path))
     assert f"job.yaml:5: collectives.dp: {says[0]}" in str(refused.value)
     assert says[1] in str(refused.value)
-
-
-def test_the_table_of_algorithms_counts_the_trees_that_a_job_would_be_placed_with() -> None:
-    network = fabric(2, 2, 2, gpus=8)
-    training = Training(data_parallel=DataParallel.DDP)
-    stated = replace(summed(64, 64_000_000), training=training)
-    found = [
-        advice(network, each, range(8))[0].of(Algorithm.TREE)
-        for each in (stated, replace(stated, collectives=()))
-    ]
-    assert found[0] == found[1] is not None
 
 
 def test_groups_that_sum_over_trees_are_spread_as_those_of_rings() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from network.collectives.recommend import Advice, AlgorithmChoice
-from network.collectives.schedules import Algorithm
 from network.routing import Congestion, RoutedAxis
 from placement.objective.fitted_constants import fitted_constants
 from placement.objective.step_time import StepTime
@@ -109,23 +107,6 @@ def _flow_cells(name: str, each: Congestion | RoutedAxis) -> list[str]:
     return [name, each.busiest.name, *spent, f"{each.slowdown:.2f} x"]
 
 
-def _advice_line(item: Advice) -> str:
-    """The recommendation, what the cut assumes, and the price of the wrong direction."""
-    parts = [f"{item.axis}: {_choice_text(item.best)}"]
-    used, far = item.of(item.used), item.of(Algorithm.FAR)
-    if used and used is not item.best:
-        parts.append(f"{_choice_text(used)}, which the cut assumes")
-    if far and far is not item.best and far.cut_bytes:
-        parts.append(_choice_text(far))
-    return "; not ".join(parts)
-
-
-def _choice_text(choice: AlgorithmChoice) -> str:
-    cut = bytes_text(choice.cut_bytes) if choice.cut_bytes else "nothing"
-    crosses = "cross" if choice.cut_bytes else "crosses"
-    return f"{choice.algorithm.value} ({cut} {crosses}, {seconds_text(choice.seconds)})"
-
-
 def assumptions_text(estimate: Estimate) -> str:
     """Say where the seconds of compute come from."""
     step = estimate.placed
@@ -205,13 +186,12 @@ def power_text(estimate: Estimate) -> str:
 
 
 def step_parts(estimate: Estimate) -> list[str]:
-    """Say what a placement costs a step: layers, routing, collectives, idle time, storage, power;
+    """Say what a placement costs a step: layers, routing, idle time, storage, power;
     "" for each that there is nothing to say of."""
     routed = estimate.routed[0]
     return [
         layers_text(estimate.placed),
         routing_text(routed) if routed else "",
-        "\n".join(_advice_line(item) for item in estimate.advice),
         bubble_text(estimate.placed),
         storage_text(estimate),
         power_text(estimate),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from muster.structs import struct
-from network.collectives.recommend import Advice, advice
 from network.flows import flows_of
 from network.routing import Congestion, Routing, route
 from network.step_simulation import simulate_step
@@ -46,15 +45,14 @@ class Estimate:
 
     `steps`: (way, step), muster's first, and what routing makes of the flows of each, None when
     they are spread perfectly. `simulated`: the seconds of each, played message by message; none
-    unless asked for. `advice`: on the axes as muster placed them. `compute`: seconds of its parts,
-    on the `gpus` of muster's placement; empty where something else says how long it is. `power`: of
-    a job whose GPUs may be held to fewer watts, else None.
+    unless asked for. `compute`: seconds of its parts, on the `gpus` of muster's placement; empty
+    where something else says how long it is. `power`: of a job whose GPUs may be held to fewer
+    watts, else None.
     """
 
     question: Question
     steps: tuple[tuple[str, StepTime], ...]
     routed: tuple[Congestion | None, ...]
-    advice: tuple[Advice, ...]
     compute: dict[str, float]
     simulated: tuple[float, ...] = ()
     gpus: tuple[str, ...] = ()
@@ -120,7 +118,6 @@ def estimate(
         for hosts, (_, step) in zip(ways.values(), steps, strict=True)
         if network.is_simulated
     )
-    recommended = advice(fabric, request, answer.hosts)
     gpus = tuple(gpu.name for gpu in question.fabric.by_host.kinds_of(answer.hosts))
     power = None
     if watts := question.power_cap_w:
@@ -131,7 +128,7 @@ def estimate(
             for each in (watts, 0)
         )
         power = PowerChoice(watts, bool(request.gpu_watts), held_s, free_s)
-    return Estimate(question, steps, routed, recommended, compute, simulated, gpus, power)
+    return Estimate(question, steps, routed, compute, simulated, gpus, power)
 
 
 def ways_to_place(question: Question, answer: Placement, seed: int) -> dict[str, Sequence[int]]:
@@ -191,8 +188,7 @@ def cut_bytes(fabric: Fabric, step: StepTime) -> int:
 
 
 def to_mapping(estimated: Estimate) -> dict[str, Any]:
-    """Return the estimate as JSON values: `placements` by way, the layers of muster's axes, and the
-    advice beside them."""
+    """Return the estimate as JSON values: `placements` by way, and what muster's costs beside."""
     simulated = estimated.simulated or (None,) * len(estimated.steps)
     return {
         "placements": {
@@ -210,7 +206,6 @@ def to_mapping(estimated: Estimate) -> dict[str, Any]:
             "assumed": estimated.question.fabric.by_host.is_kind_assumed,
         },
         "compute_seconds": estimated.compute or None,
-        "collectives": {item.axis: _advice(item) for item in estimated.advice},
         **({"storage": _storage(estimated.storage)} if estimated.storage else {}),
         **({"power": _power(estimated.power)} if estimated.power else {}),
     }
@@ -307,23 +302,4 @@ def _congestion(congestion: Congestion) -> dict[str, Any]:
             }
             for layer in congestion.layers
         ],
-    }
-
-
-def _advice(item: Advice) -> dict[str, Any]:
-    return {
-        "used": item.used.value,
-        "recommended": item.best.algorithm.value,
-        "nccl": {
-            "algorithm": item.nccl.algorithm.value,
-            "protocol": item.nccl.protocol.value,
-            "seconds": item.nccl.seconds,
-        },
-        "algorithms": {
-            choice.algorithm.value: {
-                "cut_bytes_per_step": choice.cut_bytes,
-                "seconds": choice.seconds,
-            }
-            for choice in item.choices
-        },
     }
