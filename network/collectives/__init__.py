@@ -1,6 +1,5 @@
-"""Collectives as message schedules: what crosses, how long it takes, which suits an axis.
+"""What collective libraries are told of a placement.
 
-Enters: a gang on hosts and the bytes of its axes. Leaves: what NCCL should take for each axis
-(recommend.py), and would by itself (nccl.py). Schedules list every message, and bytes and seconds
-are counted from them (schedules.py), never looked up.
+Enters: a gang on hosts and the bytes of its axes. Leaves: NCCL's settings for each axis (nccl.py),
+and the all-reduce of one axis as a program of single ranks for MSCCL (msccl.py).
 """

@@ -1,23 +1,49 @@
-"""What NCCL would choose by itself: its tuner's model of rings and trees.
+"""What NCCL is told of a placement: for each axis the algorithm that the job file states, or that
+NCCL's own tuner would take, and the protocol that the tuner takes with it.
 
     time = latency + payload / algorithm bandwidth
 
-for each algorithm (ring, tree) and protocol (LL: flags in every 8 bytes, LL128: in every
-128, simple: large chunks and a flush), the least of which NCCL takes. Left out: NVLS,
-CollNet and PAT, which need switches that reduce or one GPU a host; limits per channel,
-of which NCCL opens enough. Microseconds and GB/s inside, as in the source.
+for each protocol (LL: flags in every 8 bytes, LL128: in every 128, simple: large chunks and a
+flush), the least of which is taken. NCCL has rings, double binary trees for all-reduces, and PAT,
+which sends its large messages near by, for all-gathers and reduce-scatters of groups with one rank
+a node. Limits per channel are left out, of which NCCL opens enough. Microseconds and GB/s inside,
+as in the source.
 
 Source: NVIDIA/nccl, src/graph/tuning.cc (ncclTopoTuneModel, ncclTopoGetAlgoTime).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Sequence
 from enum import StrEnum
+from fractions import Fraction
 from math import log2
 
-from muster.structs import struct
-from network.collectives.schedules import Algorithm, Operation
+import numpy as np
+
+from muster.structs import replace, struct
+from placement.fabric.constraints import with_gang_view
+from placement.fabric.tree import Fabric
+from placement.objective.axis_loads import BYTES_PER_S
+from placement.workload.request import Collective, Request
+from placement.workload.traffic import axis_traffic, groups_of, has_choice, is_summed_whole
+from placement.workload.volumes import REPLICATE, work_of
+
+
+class Operation(StrEnum):
+    """A collective, by its name in the tuner's file."""
+
+    ALL_REDUCE = "allreduce"
+    ALL_GATHER = "allgather"
+    REDUCE_SCATTER = "reducescatter"
+
+
+class Algorithm(StrEnum):
+    """An algorithm that NCCL has, by its name in the tuner's file."""
+
+    RING = "ring"
+    TREE = "tree"
+    PAT = "pat"
 
 
 class Protocol(StrEnum):
@@ -28,6 +54,8 @@ class Protocol(StrEnum):
     SIMPLE = "simple"
 
 
+HALVES = (Operation.ALL_GATHER, Operation.REDUCE_SCATTER)
+NEAR_FIRST = (Collective.HALVING_DOUBLING, Collective.PAT)  # as PAT sends
 RING, TREE = Algorithm.RING, Algorithm.TREE
 # Microseconds in the order of Protocol: to begin with, a hop on NVLink, a hop on the network.
 BASE_US = {RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 8.4)}
@@ -66,32 +94,81 @@ class Ranks:
 
 
 @struct(frozen=True, slots=True)
-class Tuned:
-    """One algorithm under one protocol, with its time."""
+class NcclTuning:
+    """One collective of one axis: groups of `ranks` on `nodes`, `payload_bytes` a call. A node is a
+    host, or all hosts of a rack that share an NVLink."""
 
+    axis: str
+    operation: Operation
+    ranks: int
+    nodes: int
+    payload_bytes: int
     algorithm: Algorithm
     protocol: Protocol
-    seconds: float
 
 
-def choice(
-    operation: Operation,
-    ranks: Ranks,
-    payload_bytes: float,
-    among: Collection[Algorithm] = tuple(Algorithm),
-) -> Tuned:
-    """Return the algorithm that NCCL itself reckons to be fastest, the first of equals."""
-    options = times(operation, ranks, payload_bytes)
-    return min((t for t in options if t.algorithm in among), key=lambda tuned: tuned.seconds)
+@with_gang_view
+def nccl_tunings(fabric: Fabric, request: Request, hosts: Sequence[int]) -> tuple[NcclTuning, ...]:
+    """Return NCCL settings for each axis that is a collective and leaves its nodes, in rank order;
+    one entry for each number of nodes that its groups lie on. What is not summed whole is gathered
+    and scattered apart."""
+    node = np.repeat(
+        fabric.scale_up_by_host[list(hosts)], request.ranks_per_host(fabric.gpus_per_host)
+    )
+    stated, tunings = dict(request.collectives), list[NcclTuning]()
+    for traffic in axis_traffic(replace(request, collectives=())):
+        if not has_choice(request, traffic):
+            continue
+        axis, size = traffic.axis, traffic.size
+        used = stated.get("dp" if axis == REPLICATE else axis)
+        is_whole = is_summed_whole(request, axis) or used is Collective.TREE
+        # The ring's edge carries 2 (n-1)/n of the payload.
+        payload = float(Fraction(traffic.edge_bytes * size, 2 * (size - 1)))
+        payload /= calls_per_step(request, axis)
+        in_order = np.sort(groups_of(node, traffic), axis=1)
+        nodes_of = (np.diff(in_order, axis=1) != 0).sum(axis=1) + 1
+        for nodes in np.unique(nodes_of[nodes_of > 1]).tolist():
+            group = Ranks(size, nodes, fabric.nic_gbps * BYTES_PER_S)
+            among = [Algorithm.RING]
+            if is_whole and used in (None, Collective.TREE):
+                among = [Algorithm.TREE] if used else [Algorithm.RING, Algorithm.TREE]
+            elif not is_whole and used in NEAR_FIRST and nodes == size:
+                among = [Algorithm.PAT]
+            for operation in (Operation.ALL_REDUCE,) if is_whole else HALVES:
+                seconds = {
+                    (algorithm, protocol): s
+                    for algorithm in among
+                    for protocol, s in protocol_seconds(
+                        operation, algorithm, group, payload
+                    ).items()
+                }
+                fastest = min(seconds, key=seconds.__getitem__)
+                tunings.append(NcclTuning(axis, operation, size, nodes, round(payload), *fastest))
+    return tuple(tunings)
 
 
-def times(operation: Operation, ranks: Ranks, payload_bytes: float) -> Iterator[Tuned]:
-    """Return the times of each algorithm and protocol: all-reduce by ring and tree, the other two
-    operations by ring."""
-    for protocol in Protocol:
-        yield Tuned(RING, protocol, _ring_us(operation, ranks, protocol, payload_bytes) / 1e6)
-        if operation is Operation.ALL_REDUCE:
-            yield Tuned(TREE, protocol, _tree_us(ranks, protocol, payload_bytes) / 1e6)
+def calls_per_step(request: Request, axis: str) -> int:
+    """Return the calls of one rank: by layer, and by micro-batch but for FSDP's; tensor parallelism
+    calls after attention and after the feed-forward, forward, backward and when recomputing."""
+    work = work_of(request)
+    if work is None:
+        return 1
+    layers = -(-work.model.layers // request.parallelism.pp)
+    if axis in ("dp", REPLICATE):
+        return layers
+    return layers * work.micro_batches * (2 * (work.passes + 1) if axis == "tp" else 1)
+
+
+def protocol_seconds(
+    operation: Operation, algorithm: Algorithm, group: Ranks, payload_bytes: float
+) -> dict[Protocol, float]:
+    """Return the time of an algorithm under each protocol; PAT knows one, of which the model says
+    nothing."""
+    if algorithm is Algorithm.PAT:
+        return {Protocol.SIMPLE: 0.0}
+    if algorithm is Algorithm.TREE:
+        return {each: _tree_us(group, each, payload_bytes) / 1e6 for each in Protocol}
+    return {each: _ring_us(operation, group, each, payload_bytes) / 1e6 for each in Protocol}
 
 
 def _ring_us(operation: Operation, group: Ranks, protocol: Protocol, payload: float) -> float:

@@ -363,7 +363,7 @@ def nccl_lines(name: str, fabric: Fabric, request: Request, hosts: Sequence[int]
     the fabric as the gang sees it."""
     import numpy as np
 
-    from network.collectives.recommend import nccl_tunings
+    from network.collectives.nccl import nccl_tunings
     from network.routing import parse_routing
     from placement.objective.axis_loads import axis_loads
     from placement.workload.traffic import Pattern, axis_traffic, groups_of
@@ -398,7 +398,7 @@ def msccl_lines(question: Question, hosts: Sequence[int]) -> Iterable[str]:
     Raises: BadInput as `axis_program`.
     """
     from network.collectives.msccl import axis_program, msccl_algorithm
-    from network.collectives.recommend import calls_per_step
+    from network.collectives.nccl import calls_per_step
     from placement.objective.axis_loads import axis_loads
     from scheduler.cli.render.place.nccl_file import AROUND
     from scheduler.cli.render.text import bytes_text, seconds_text

@@ -10,9 +10,7 @@ from xml.etree import ElementTree as ET
 
 import yaml
 
-from network.collectives.nccl import Protocol
-from network.collectives.recommend import NcclTuning, nccl_tunings
-from network.collectives.schedules import Algorithm, Operation
+from network.collectives.nccl import Algorithm, NcclTuning, Operation, Protocol, nccl_tunings
 from placement.fabric.hostlist import expand
 from placement.fabric.reader import from_spec, preset
 from placement.workload.training import DataParallel, Training
@@ -111,7 +109,7 @@ def test_tensor_parallelism_sums_the_activations_of_a_micro_batch_in_each_call()
 
 def test_sizes_stay_within_what_the_plugin_holds() -> None:
     for size in (1, 65_536, 3 * 2**30, 2**40):
-        sent = (Operation.ALL_REDUCE, 8, 2, size, Algorithm.TREE, Protocol.LL128, 1.0)
+        sent = (Operation.ALL_REDUCE, 8, 2, size, Algorithm.TREE, Protocol.LL128)
         tunings, is_on = [NcclTuning("dp", *sent)], False
         lines = nccl_file("j", tunings, [], is_rail_optimised=is_on, is_on_nvlink_racks=is_on)
         ((name, low, high, algorithm, protocol, *_),) = read(list(lines))

@@ -2,8 +2,7 @@
 
 import pytest
 
-from network.collectives.nccl import Protocol, Ranks, Tuned, choice, times
-from network.collectives.schedules import Algorithm, Operation
+from network.collectives.nccl import Algorithm, Operation, Protocol, Ranks, protocol_seconds
 
 AR, AG = Operation.ALL_REDUCE, Operation.ALL_GATHER
 NIC = 50e9
@@ -12,7 +11,16 @@ GIB = float(1 << 30)
 
 
 def timed(operation: Operation, group: Ranks, payload: float) -> dict[tuple[str, str], float]:
-    return {(t.algorithm.name, t.protocol): t.seconds for t in times(operation, group, payload)}
+    return {
+        (algorithm.name, protocol): seconds
+        for algorithm in (Algorithm.RING, Algorithm.TREE)
+        for protocol, seconds in protocol_seconds(operation, algorithm, group, payload).items()
+    }
+
+
+def fastest(group: Ranks, payload: float) -> str:
+    seconds = timed(AR, group, payload)
+    return min(seconds, key=seconds.__getitem__)[0]
 
 
 def test_seconds_of_rings() -> None:
@@ -38,19 +46,20 @@ def test_seconds_of_trees() -> None:
 
 
 def test_small_sums_go_by_tree_large_ones_by_ring() -> None:
-    assert choice(AR, DP128, 1024).algorithm is Algorithm.TREE
-    assert choice(AR, DP128, 16 * GIB).algorithm is Algorithm.RING
+    assert fastest(DP128, 1024) == "TREE"
+    assert fastest(DP128, 16 * GIB) == "RING"
     # Many hosts go by tree for longer.
-    assert choice(AR, Ranks(16, 16, NIC), GIB).algorithm is Algorithm.RING
-    assert choice(AR, Ranks(4_096, 4_096, NIC), GIB).algorithm is Algorithm.TREE
-    # Only sums have trees.
-    assert all(t.algorithm is Algorithm.RING for t in times(AG, DP128, GIB))
-    # Protocols change with the size.
-    chosen = [choice(AG, DP128, float(1 << k)).protocol for k in (10, 24, 34)]
+    assert fastest(Ranks(16, 16, NIC), GIB) == "RING"
+    assert fastest(Ranks(4_096, 4_096, NIC), GIB) == "TREE"
+
+
+def test_protocols_change_with_the_size() -> None:
+    seconds = [protocol_seconds(AG, Algorithm.RING, DP128, float(1 << k)) for k in (10, 24, 34)]
+    chosen = [min(each, key=each.__getitem__) for each in seconds]
     assert chosen == [Protocol.LL, Protocol.LL128, Protocol.SIMPLE]
 
 
 def test_on_one_host_nothing_passes_a_card() -> None:
-    found = choice(AR, Ranks(8, 1, 450e9), GIB)
-    assert found == Tuned(Algorithm.RING, Protocol.SIMPLE, found.seconds)
-    assert found.seconds == pytest.approx((8.4 + 14 * 3.4) / 1e6 + GIB * 14 / 8 / 450e9)
+    seconds = timed(AR, Ranks(8, 1, 450e9), GIB)
+    assert min(seconds, key=seconds.__getitem__) == ("RING", "simple")
+    assert min(seconds.values()) == pytest.approx((8.4 + 14 * 3.4) / 1e6 + GIB * 14 / 8 / 450e9)

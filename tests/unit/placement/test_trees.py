@@ -13,8 +13,7 @@ import pytest
 
 from muster.certificate import digest
 from muster.verify import Refused, crossing, verify
-from network.collectives.recommend import nccl_tunings
-from network.collectives.schedules import Algorithm
+from network.collectives.nccl import Algorithm, nccl_tunings
 from network.flows import flows_of
 from network.step_simulation import simulate_step
 from placement.fabric import hostset
@@ -211,7 +210,7 @@ def test_nccl_is_told_of_trees_and_of_pat_where_groups_have_one_rank_a_node() ->
     # NCCL gets PAT where groups have one rank a node.
     alone, shared = fabric(2, 2, 4, gpus=1), fabric(2, 2, 4)
     ours = nccl_tunings(alone, data_parallel(16, Collective.PAT, RING_BYTES), range(16))
-    assert {each.algorithm for each in ours} == {Algorithm.NEAR}
+    assert {each.algorithm for each in ours} == {Algorithm.PAT}
     ring = nccl_tunings(alone, data_parallel(16, Collective.RING, RING_BYTES), range(16))
     assert {each.algorithm for each in ring} == {Algorithm.RING}
     dense = nccl_tunings(shared, data_parallel(128, Collective.PAT, RING_BYTES), range(16))

@@ -14,15 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from network.collectives.recommend import NcclTuning
-from network.collectives.schedules import Algorithm, Operation
+from network.collectives.nccl import NcclTuning, Operation
 
-COLLECTIVES = {
-    Operation.ALL_REDUCE: "allreduce",
-    Operation.ALL_GATHER: "allgather",
-    Operation.REDUCE_SCATTER: "reducescatter",
-}
-ALGORITHMS = {Algorithm.RING: "ring", Algorithm.TREE: "tree", Algorithm.NEAR: "pat"}
 NOTHING: Mapping[str, bool] = MappingProxyType({})
 AROUND = 2  # a line is for sizes from half to twice what the job sends
 MOST_BYTES = 2**32 - 1  # the plugin's own word for no limit
@@ -52,10 +45,10 @@ def nccl_file(
             map(
                 str,
                 (
-                    COLLECTIVES[tuning.operation],
+                    tuning.operation,
                     min(low, MOST_BYTES),
                     MOST_BYTES if high >= MOST_BYTES else high,
-                    ALGORITHMS[tuning.algorithm],
+                    tuning.algorithm,
                     tuning.protocol.value.lower(),
                     *(-1, tuning.nodes, tuning.ranks, -1, -1),
                 ),
@@ -92,8 +85,8 @@ def _environment(
         yield "# Rings keep to the rail of their network card:"
         yield "#$ export NCCL_CROSS_NIC=0"
     words = [
-        f"{COLLECTIVES[operation]}:{ALGORITHMS[next(iter(which))]}"
-        for operation in COLLECTIVES
+        f"{operation}:{next(iter(which))}"
+        for operation in Operation
         if len(which := {t.algorithm for t in tunings if t.operation is operation}) == 1
     ]
     if words:
