@@ -6,7 +6,7 @@ pages and tables show their mean and range.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import product
 from math import prod
@@ -45,13 +45,17 @@ class ParameterGrid:
 def load_experiment_file(path: str) -> ParameterGrid:
     """Read an experiment file. Raises: InputError with every fault found, each with its line."""
     document = load(path)
-    body = dict(document.mapping())
-    values = body.pop("grid", None)
-    folder = Path(path).parent
-    wrong: list[tuple[str, str]] = []
-    base = _values(body, folder, wrong)
-    axes = _axes(values, folder, wrong)
-    wrong += _missing(base, axes)
+    body, folder = dict(document.mapping()), Path(path).parent
+    given, wrong = body.pop("grid", None), list[tuple[str, str]]()
+    base = {key: values[0] for key, values in _values(body, "", folder, wrong).items()}
+    axes = {}
+    if isinstance(given, dict) and given:
+        axes = _values(given, "grid.", folder, wrong)
+    else:
+        text = "is missing" if given is None else "must be a mapping of keys to lists of values"
+        wrong.append(("grid", f"{text}; for a single run use muster replay"))
+    wrong += [(key, "is missing") for key in _NEEDED if key not in base and key not in axes]
+    wrong += [(key, "is given twice, here and in grid") for key in axes if key in base]
     if wrong:
         raise document.error(*wrong)
     if (count := prod(map(len, axes.values()))) > MOST_POINTS:
@@ -62,92 +66,55 @@ def load_experiment_file(path: str) -> ParameterGrid:
     return grid
 
 
-def _values(body: Mapping[str, Any], folder: Path, wrong: list[tuple[str, str]]) -> dict[str, Any]:
-    values: dict[str, Value] = {}
-    for key, value in body.items():
+def _values(
+    section: Mapping[str, Any], above: str, folder: Path, wrong: list[tuple[str, str]]
+) -> dict[str, list[Value]]:
+    """Return the values of each key, one where the section is not the grid."""
+    found: dict[str, list[Value]] = {}
+    for key, raw in section.items():
+        path = f"{above}{key}"
         if key not in DEFAULTS:
-            wrong.append((key, _unknown(key, [*DEFAULTS, "grid"])))
-        else:
-            values[key] = next(_one(key, key, value, folder, wrong), None)
-    return values
+            known = list(DEFAULTS) if above else [*DEFAULTS, "grid"]
+            near = get_close_matches(key, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            wrong.append((path, f"unknown key; {hint}"))
+            continue
+        good = found.setdefault(key, [])
+        for at, value in enumerate(_listed(path, raw, wrong) if above else [raw]):
+            place = f"{path}.{at}" if above else path
+            if isinstance(value, list | dict):
+                wrong.append((place, "must be one value; lists of values stand under grid"))
+            elif value is None and key in _NEEDED:
+                wrong.append((place, "must not be empty"))
+            else:
+                try:
+                    item = checked(key, resolve_path(folder, key, value))
+                except BadInput as error:
+                    wrong.append((place, error.message))
+                    continue
+                if item in good:
+                    wrong.append((place, f"{item} is given twice"))
+                good.append(item)
+        found[key] = good or [None]
+    return found
 
 
-def _axes(grid: Any, folder: Path, wrong: list[tuple[str, str]]) -> dict[str, list[Value]]:
-    if not isinstance(grid, dict) or not grid:
-        text = "is missing" if grid is None else "must be a mapping of keys to lists of values"
-        wrong.append(("grid", f"{text}; for a single run use muster replay"))
-        return {}
-    axes: dict[str, list[Value]] = {}
-    for key, values in grid.items():
-        if key not in DEFAULTS:
-            wrong.append((f"grid.{key}", _unknown(key, DEFAULTS)))
-        else:
-            axes[key] = _axis(key, values, folder, wrong)
-    return axes
-
-
-def _axis(key: str, values: Any, folder: Path, wrong: list[tuple[str, str]]) -> list[Value]:
-    path = f"grid.{key}"
-    if isinstance(values, dict):
-        return _range(key, values, wrong)
-    if not isinstance(values, list) or not values:
+def _listed(path: str, values: Any, wrong: list[tuple[str, str]]) -> list[Any]:
+    """Return the values of an axis: a list, or a range of whole numbers."""
+    if isinstance(values, list) and values:
+        return values
+    numbers = {"from": 0, "step": 1, **values} if isinstance(values, dict) else {}
+    if not numbers:
         wrong.append((path, "must be a list of at least one value"))
-        return [None]
-    good: list[Value] = []
-    for at, value in enumerate(values):
-        for item in _one(key, f"{path}.{at}", value, folder, wrong):
-            if item in good:
-                wrong.append((f"{path}.{at}", f"{item} is given twice"))
-            good.append(item)
-    return good
-
-
-def _range(key: str, values: Mapping[str, Any], wrong: list[tuple[str, str]]) -> list[Value]:
-    path = f"grid.{key}"
-    numbers = {"from": 0, "step": 1, **values}
-    if bad := [name for name in values if name not in RANGES]:
+    elif bad := [name for name in values if name not in RANGES]:
         wrong.append((f"{path}.{bad[0]}", f"unknown key; a range has {', '.join(RANGES)}"))
     elif not all(type(number) is int for number in numbers.values()) or "count" not in values:
         wrong.append((path, "a range has whole numbers: from, count and step"))
     elif not 1 <= numbers["count"] <= MOST_POINTS or not numbers["step"]:
         wrong.append((path, f"count must be from 1 to {MOST_POINTS:,}, and step not 0"))
     else:
-        each = [numbers["from"] + i * numbers["step"] for i in range(numbers["count"])]
-        return [item for value in each for item in _one(key, path, value, Path(), wrong)]
-    return [None]
-
-
-def _one(
-    key: str, path: str, value: Any, folder: Path, wrong: list[tuple[str, str]]
-) -> Iterator[Value]:
-    """The value, if it is a good one."""
-    if isinstance(value, list | dict):
-        wrong.append((path, "must be one value; lists of values stand under grid"))
-        return
-    if value is None and key in _NEEDED:
-        wrong.append((path, "must not be empty"))
-        return
-    try:
-        yield checked(key, resolve_path(folder, key, value))
-    except BadInput as error:
-        wrong.append((path, error.message))
-
-
-def _missing(
-    base: Mapping[str, Value], axes: Mapping[str, Sequence[Value]]
-) -> Iterator[tuple[str, str]]:
-    for key in _NEEDED:
-        if key not in base and key not in axes:
-            yield key, "is missing"
-    for key in axes:
-        if key in base:
-            yield key, "is given twice, here and in grid"
-
-
-def _unknown(key: str, known: Sequence[str] | Mapping[str, Value]) -> str:
-    near = get_close_matches(key, list(known), 1)
-    hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-    return f"unknown key{hint}"
+        return [numbers["from"] + i * numbers["step"] for i in range(numbers["count"])]
+    return []
 
 
 def _check_conflicts(document: Document, points: Sequence[Mapping[str, Value]]) -> None:

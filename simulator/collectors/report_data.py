@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappush, heappushpop
 from typing import Any
 
 from placement.fabric.tree import Fabric
@@ -34,8 +33,7 @@ class ReportData:
         self._timeline: Timeline | None = None
         self._zero_ns = 0
         self._now_ns = 0
-        self._longest: list[tuple[int, int, JobRow]] = []
-        self._rows = 0
+        self._longest: list[JobRow] = []
 
     def feed(self, event: Event, done: Sequence[EventEffect], state: State) -> None:
         """Count one event, which had these effects. `state`: right after it. Cost: O(hosts of its
@@ -52,12 +50,10 @@ class ReportData:
     def ended(self, row: JobRow) -> None:
         """Take one job that is over."""
         self._sizes.ended(row)
-        self._rows += 1
-        entry = (row.wait_ns or 0, -self._rows, row)  # equal waits: the earlier one stays
-        if len(self._longest) < MOST_LONGEST:
-            heappush(self._longest, entry)
-        else:
-            heappushpop(self._longest, entry)
+        shortest_ns = self._longest[-1].wait_ns or 0 if len(self._longest) == MOST_LONGEST else -1
+        if (row.wait_ns or 0) > shortest_ns:
+            longest = sorted([*self._longest, row], key=lambda each: -(each.wait_ns or 0))
+            self._longest = longest[:MOST_LONGEST]
 
     def data(self, settled: TimeAccount) -> dict[str, Any]:
         """Return the run from its first event to its last, as plain values. `settled`: host time of
@@ -77,7 +73,7 @@ class ReportData:
             "host_s": self._host_s(end_ns, settled),
             "sizes": self._sizes.data(),
             "faults": self._faults.data(end_ns),
-            "longest_waits": [_row(row) for _, _, row in sorted(self._longest, reverse=True)],
+            "longest_waits": [_row(row) for row in self._longest],
         }
 
     def _host_s(self, end_ns: int, settled: TimeAccount) -> dict[str, float]:

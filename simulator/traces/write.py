@@ -15,22 +15,16 @@ from simulator.traces.record import SECOND_NS, TraceJob
 
 
 def line(job: TraceJob, zero_ns: int) -> str:
-    """Return a job that is no more than a size as a line of a muster trace. `zero_ns`: the time
-    from which submits count."""
+    """Return a generated job, a size with a run time and an outcome, as a line of a muster trace.
+    `zero_ns`: the time from which submits count."""
     record: dict[str, Any] = {
         "submit_s": _seconds(job.submit_ns - zero_ns),
         "run_s": _seconds(job.run_ns),
         "name": job.id,
         "gpus": job.gpus,
     }
-    for key in ("priority", "priority_class"):
-        if value := getattr(job, key):
-            record[key] = value
-    if job.time_limit_ns is not None:
-        record["time_limit_s"] = max(1, -(-job.time_limit_ns // SECOND_NS))
-    for key in ("user", "queue", "account", "outcome"):
-        if value := getattr(job, key):
-            record[key] = str(value)
+    if job.outcome:
+        record["outcome"] = str(job.outcome)
     return json.dumps(record, ensure_ascii=False, separators=(", ", ": ")) + "\n"
 
 

@@ -10,7 +10,6 @@ from scheduler.files.errors import InputError
 from simulator.traces.load import advice, find_format
 from simulator.traces.mapping import job_spec, with_tenant
 from simulator.traces.record import SECOND_NS, TraceJob, TraceOutcome
-from simulator.traces.write import line
 from tests.refusals import refusal
 from tests.replays import trace_job
 from tests.tracefiles import read_text
@@ -272,8 +271,6 @@ def test_spot_jobs_have_a_class_and_workers(tmp_path: Path) -> None:
     assert with_tenant(job_spec(spot, 8, None), spot, tenants).priority_class == "spot"
     assert with_tenant(job_spec(urgent, 8, None), urgent, tenants).priority_class == ""
     assert with_tenant(job_spec(spot, 8, None), spot, None).priority_class == ""
-    (again,), _ = read_text(tmp_path, "muster", line(spot, 0))
-    assert (again.gpus, again.priority_class) == (3, "Spot")
 
 
 @pytest.mark.parametrize("head", ["", f"{POD_HEADER}\n"])
