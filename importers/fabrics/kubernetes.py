@@ -1,4 +1,4 @@
-"""Labels of Kubernetes nodes: `kubectl get nodes -o json`, or the labels alone.
+"""Labels of Kubernetes nodes: `kubectl get nodes -o json`, or its items alone.
 
 No key is standard below the zone, so keys are chosen, or the first family of keys
 that the nodes have is taken. GPUs of a node are those of its status: what it has, where a sick one
@@ -21,7 +21,6 @@ from scheduler.files.fabrics.network import (
 )
 from scheduler.files.yaml12 import JsonFile
 
-HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 TOPOGRAPH_TIER = "fabric.topograph.run/tier-"  # tier 0 is the nearest switch
 
@@ -108,35 +107,21 @@ Node = tuple[str, str, Labels, int | None, list[str]]
 
 
 def _nodes(file: JsonFile) -> Iterator[Node]:
-    """(field, name, labels, GPUs, what is wrong) of a node list, a list of nodes or labels, or
-    labels by name.
-
-    GPUs are None where the node has no status.
-    """
-    value = file.value
-    if isinstance(value, dict) and "items" in value:
-        yield from _listed(file, value["items"], "items")
-    elif isinstance(value, dict):
-        for name, labels in value.items():
-            yield name, name, _labels(file, labels, name), None, []
-    else:
-        yield from _listed(file, value, "")
-
-
-def _listed(file: JsonFile, value: Any, at: str) -> Iterator[Node]:
+    """(field, name, labels, GPUs, what is wrong) of each node; GPUs are None where it has no
+    status."""
+    value, at = file.value, ""
+    if isinstance(value, dict):
+        value, at = value.get("items"), "items."
     if not isinstance(value, list):
-        raise file.error(at, "must be a list of nodes, or of their labels")
+        raise file.error(at.rstrip("."), "must be a list of nodes, as of kubectl get nodes -o json")
     for i, item in enumerate(value):
-        here = f"{at}.{i}" if at else str(i)
+        here = f"{at}{i}"
         meta = item.get("metadata") if isinstance(item, dict) else None
-        if isinstance(meta, dict):
-            labels = _labels(file, meta.get("labels", {}), f"{here}.metadata.labels")
-            name = meta.get("name")
-        else:
-            labels = _labels(file, item, here)
-            name = labels.get(HOSTNAME)
+        meta = meta if isinstance(meta, dict) else {}
+        name = meta.get("name")
         if not isinstance(name, str) or not name:
-            raise file.error(here, f"has no name: neither metadata.name nor a label {HOSTNAME}")
+            raise file.error(here, "has no name: metadata.name is missing")
+        labels = _labels(file, meta.get("labels", {}), f"{here}.metadata.labels")
         yield here, name, labels, *_standing(file, item, here)
 
 
