@@ -96,24 +96,17 @@ class FailureCause:
     precursor: Precursor | None = None
 
 
-@struct(frozen=True, slots=True)
-class FailureUnits:
-    """The hosts of each unit (host, rack, zone) that fails as a whole."""
-
-    hosts: tuple[tuple[str, ...], ...]
-
-    @staticmethod
-    def of(fabric: Fabric, scope: str, group: int = 1) -> FailureUnits:
-        """Return the units of a scope. Raises: BadInput on a scope that this fabric does not
-        have."""
-        if scope == HOST:
-            singles = tuple((host,) for host in fabric.hosts)
-            return FailureUnits(singles if group == 1 else tuple(_grouped(fabric, singles, group)))
-        names = [tier.name for tier in fabric.tiers]
-        if scope not in names:
-            known = ", ".join([*names, HOST])
-            raise BadInput("scope", f"{scope!r} is not a tier of {fabric.name}; tiers are {known}")
-        return FailureUnits(tuple(_grouped(fabric, _domains(fabric, scope), group)))
+def failure_units(fabric: Fabric, scope: str, group: int = 1) -> tuple[tuple[str, ...], ...]:
+    """Return the hosts of each unit (host, rack, zone) that fails as a whole. Raises: BadInput on a
+    scope that this fabric does not have."""
+    if scope == HOST:
+        units = tuple((host,) for host in fabric.hosts)
+        return units if group == 1 else tuple(_grouped(fabric, units, group))
+    names = [tier.name for tier in fabric.tiers]
+    if scope not in names:
+        known = ", ".join([*names, HOST])
+        raise BadInput("scope", f"{scope!r} is not a tier of {fabric.name}; tiers are {known}")
+    return tuple(_grouped(fabric, _domains(fabric, scope), group))
 
 
 def _domains(fabric: Fabric, scope: str) -> tuple[tuple[str, ...], ...]:

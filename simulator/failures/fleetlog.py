@@ -16,8 +16,8 @@ from math import inf
 from random import Random
 
 from muster.structs import replace, struct
-from placement import BadInput
 from placement.fabric.tree import Fabric
+from scheduler.files.errors import InputError, Problem
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS
 
@@ -68,14 +68,15 @@ class LogWindow:
     def cut(self, log: FleetLog) -> FleetLog:
         """Return the log from there on; hosts that are down then begin down.
 
-        Raises: BadInput naming the option, when the log ends before or covers no time.
+        Raises: InputError naming the option, when the log ends before or covers no time.
         """
         if self.is_repeated and not log.span_s:
-            raise BadInput("failures_repeat", f"{log.name} covers no time")
+            raise InputError(Problem("--failures-repeat", f"{log.name} covers no time"))
         if not self.from_s:
             return log
         if self.from_s >= log.span_s:
-            raise BadInput("failures_from_h", f"{log.name} ends after {log.span_s / 3600:,.2f} h")
+            message = f"{log.name} ends after {log.span_s / 3600:,.2f} h"
+            raise InputError(Problem("--failures-from-h", message))
         kept = (each for each in log.intervals if each.end_s > self.from_s)
         intervals = tuple(
             replace(

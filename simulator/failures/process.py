@@ -16,7 +16,7 @@ from random import Random
 
 from muster.structs import replace
 from placement.fabric.tree import Fabric
-from simulator.failures.cause import DAY_S, HOST, FailureCause, FailureUnits, Precursor
+from simulator.failures.cause import DAY_S, HOST, FailureCause, Precursor, failure_units
 from simulator.failures.outage import Outage
 from simulator.traces.record import SECOND_NS
 
@@ -27,7 +27,7 @@ Failure = tuple[int, Hosts]
 def outages(cause: FailureCause, fabric: Fabric, seed: int) -> Iterator[Outage]:
     """Yield outages without end; the replay stops reading them when its trace ends. Raises:
     BadInput on an unknown scope."""
-    units = FailureUnits.of(fabric, cause.scope, cause.group).hosts
+    units = failure_units(fabric, cause.scope, cause.group)
     name = f"{seed}/failures/{cause.name}"
     lemons = cause.lemons if cause.scope == HOST else None
     bad = lemons.choose(fabric.hosts, seed) if lemons else ()

@@ -44,14 +44,6 @@ ReadLog = Callable[[Sequence[str]], FleetLog]  # for a fabric of these hosts
 
 
 @struct(frozen=True, slots=True)
-class _Part:
-    """One part of the text: causes, or a log."""
-
-    causes: tuple[FailureCause, ...] = ()
-    log: ReadLog | None = None
-
-
-@struct(frozen=True, slots=True)
 class FailureStream:
     """Outages in time order, perhaps for ever."""
 
@@ -66,7 +58,7 @@ class FailureStream:
 class FailureSource:
     """Makes the failures that a text describes, for any fabric and seed."""
 
-    parts: tuple[_Part, ...]
+    parts: tuple[FailureCause | ReadLog, ...]
     window: LogWindow = ALL
 
     def __call__(self, fabric: Fabric, seed: int) -> FailureStream:
@@ -75,21 +67,15 @@ class FailureSource:
         logs: list[LogExtent] = []
         try:
             for part in self.parts:
-                streams += [outages(cause, fabric, seed) for cause in part.causes]
-                if part.log:
-                    log = self._cut(part.log(fabric.hosts))
+                if isinstance(part, FailureCause):
+                    streams.append(outages(part, fabric, seed))
+                else:
+                    log = self.window.cut(part(fabric.hosts))
                     streams.append(laid_out(log, fabric, seed, self.window.is_repeated))
                     logs.append(LogExtent.of(log, self.window.is_repeated))
         except BadInput as error:
             raise _bad(f"{error.field}: {error.message}") from None
         return FailureStream(merged(streams), tuple(logs))
-
-    def _cut(self, log: FleetLog) -> FleetLog:
-        try:
-            return self.window.cut(log)
-        except BadInput as error:
-            option = f"--{error.field.replace('_', '-')}"
-            raise InputError(Problem(option, error.message)) from None
 
 
 def parse(text: str, scale: float = 1.0, window: LogWindow = ALL) -> FailureSource:
@@ -98,48 +84,41 @@ def parse(text: str, scale: float = 1.0, window: LogWindow = ALL) -> FailureSour
 
     Raises: InputError naming what is wrong, for a file with its line.
     """
-    parts = [_file(Path(text))] if Path(text).is_file() else [*map(_part, text.split(";"))]
-    causes = [cause for part in parts for cause in part.causes]
+    texts = [text] if Path(text).is_file() else text.split(";")
+    parts = [part for each in texts for part in _parts(each.strip())]
+    causes = [part for part in parts if isinstance(part, FailureCause)]
     names = Counter(cause.name for cause in causes)
     if twice := [name for name, count in names.items() if count > 1]:
         raise _bad(f"cause {twice[0]!r} is named twice; give each model its own cause=")
-    has_logs = any(part.log for part in parts)
+    has_logs = len(causes) < len(parts)
     if scale != 1 and has_logs:
         raise _bad("recorded failures cannot be scaled; only models have rates")
     if window != ALL and not has_logs:
         option = "--failures-repeat" if window.is_repeated else "--failures-from-h"
         raise InputError(Problem(option, f"is for recorded failures; {text} names no log"))
-    return FailureSource(tuple(_scaled(part, scale) for part in parts), window)
+    if scale != 1:
+        return FailureSource(tuple(replace(each, rate=each.rate * scale) for each in causes))
+    return FailureSource(tuple(parts), window)
 
 
-def _scaled(part: _Part, scale: float) -> _Part:
-    causes = tuple(replace(cause, rate=cause.rate * scale) for cause in part.causes)
-    return replace(part, causes=causes)
-
-
-def _part(text: str) -> _Part:
-    text = text.strip()
+def _parts(text: str) -> Sequence[FailureCause | ReadLog]:
+    """Return the causes of a model, preset or file of causes, or the reader of a log."""
     kind, colon, body = text.partition(":")
+    if Path(text).is_file():
+        is_causes = Path(text).suffix in (".yaml", ".yml")
+        return causes_of(load(text)) if is_causes else [partial(read_csv, Path(text))]
     if kind in PRESETS or (kind in MODELS and colon):
-        return _Part(_causes(kind, body))
+        return _causes(kind, body)
     if kind in LOGS and colon:
         log = LOGS[kind](Path(body))
-        return _Part(log=lambda hosts: log)
-    if colon and not Path(text).is_file():
+        return [lambda hosts: log]
+    if colon:
         known = ", ".join([*MODELS, *PRESETS, *LOGS])
         raise _bad(f"unknown model {kind!r}; there are {known}")
-    return _file(Path(text))
-
-
-def _file(path: Path) -> _Part:
-    if not path.is_file():
-        raise _bad(
-            f"{str(path)!r} is neither a file nor a model like poisson:rate=6.5,repair_h=24"
-            f" nor one of {', '.join(PRESETS)}"
-        )
-    if path.suffix in (".yaml", ".yml"):
-        return _Part(causes_of(load(path)))
-    return _Part(log=partial(read_csv, path))
+    raise _bad(
+        f"{text!r} is neither a file nor a model like poisson:rate=6.5,repair_h=24"
+        f" nor one of {', '.join(PRESETS)}"
+    )
 
 
 def _causes(kind: str, body: str) -> tuple[FailureCause, ...]:

@@ -68,6 +68,7 @@ class BadRecord:
 
 
 Record = TypeVar("Record")
+Made = TypeVar("Made")
 Lines = Iterable[tuple[int, str]]
 Read = Callable[[Lines], Iterator[TraceJob | BadRecord]]
 
@@ -104,8 +105,8 @@ class NothingToReplay(FieldError):
 
 
 def read_records(
-    records: Iterable[tuple[int, Record]], make: Callable[[int, Record], TraceJob]
-) -> Iterator[TraceJob | BadRecord]:
+    records: Iterable[tuple[int, Record]], make: Callable[[int, Record], Made]
+) -> Iterator[Made | BadRecord]:
     """Yield what `make` makes of each (line, record), in their order."""
     for line, record in records:
         try:

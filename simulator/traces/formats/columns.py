@@ -9,15 +9,15 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from simulator.traces.record import BadRecord, FieldError, Lines, TraceJob, read_records
+from simulator.traces.record import BadRecord, FieldError, Lines, Made, read_records
 
 Row = Mapping[str, str]
 
 
 def read_table(
-    lines: Lines, make: Callable[[int, Row], TraceJob], needed: Sequence[str], separator: str = ","
-) -> Iterator[TraceJob | BadRecord]:
-    """Yield the jobs of a table in the order of the file. `make`: (line, row by column) to a job.
+    lines: Lines, make: Callable[[int, Row], Made], needed: Sequence[str], separator: str = ","
+) -> Iterator[Made | BadRecord]:
+    """Yield what `make` makes of (line, row by column), in the order of the table.
 
     Raises: FieldError when the header lacks a column that is needed.
     """

@@ -66,7 +66,7 @@ class _Text:
         if found is None:
             if key:
                 raise FieldError(key, "is no array of the file")
-            raise FieldError("file", "must be one JSON array", self.held.strip()[:40])
+            raise FieldError("file", "must be one JSON array", self.held.strip()[:40], line=1)
         self.at = found.end()
 
     def next_mark(self) -> str:

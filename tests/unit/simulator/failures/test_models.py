@@ -13,7 +13,13 @@ import pytest
 
 from placement.fabric.tree import Fabric
 from simulator.failures import Outage, merged, parse
-from simulator.failures.cause import FailureCause, FailureUnits, LemonHosts, Precursor, RepairTime
+from simulator.failures.cause import (
+    FailureCause,
+    LemonHosts,
+    Precursor,
+    RepairTime,
+    failure_units,
+)
 from simulator.failures.presets import LLAMA3, PRESETS
 from simulator.failures.process import outages
 from simulator.traces.record import SECOND_NS
@@ -62,7 +68,7 @@ def test_a_rack_takes_all_its_hosts_at_once_and_brings_them_back_at_once() -> No
     for outage in stream:
         by_time.setdefault((outage.time_ns, outage.is_down), set()).add(outage.host)
 
-    racks = {frozenset(hosts) for hosts in FailureUnits.of(FABRIC, "rack").hosts}
+    racks = {frozenset(hosts) for hosts in failure_units(FABRIC, "rack")}
     assert {frozenset(hosts) for hosts in by_time.values()} <= racks
     assert len(by_time) > 150
 
@@ -79,7 +85,7 @@ def test_rates_are_those_of_each_unit_in_the_long_run(model: str, units: int) ->
 
 
 def test_a_power_feed_is_a_group_of_racks_of_one_zone() -> None:
-    units = FailureUnits.of(FABRIC, "rack", 4).hosts
+    units = failure_units(FABRIC, "rack", 4)
 
     assert [len(hosts) for hosts in units] == [8, 8, 4, 8, 8, 4]
     assert all(len({host[:2] for host in hosts}) == 1 for hosts in units)
@@ -210,7 +216,7 @@ def test_of_hosts_that_are_down_no_second_outage_and_no_report_comes() -> None:
     ],
 )
 def test_every_part_of_a_model_is_read(text: str, cause: FailureCause) -> None:
-    ((found,),) = (part.causes for part in parse(text).parts)
+    (found,) = parse(text).parts
     assert found == cause
 
 
