@@ -13,20 +13,146 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from inspect import signature
 from itertools import islice
-from typing import Annotated, Any
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.models import CommandInfo
+from typer.core import TyperGroup
 
 from placement import BadInput
 from scheduler.cli.contexts import use_context
 from scheduler.cli.exit_codes import BAD_INPUT, BROKEN, FAILED, INTERRUPTED
 from scheduler.files.errors import WRONG_PATHS, InputError
 
-_app = typer.Typer(
+# The panels of `muster --help`, in their order: modules and the commands that each of them adds.
+COMMANDS = {
+    "Jobs": {
+        "jobs.jobs": "submit run alloc jobs explain watch wait update resize hold release requeue"
+        " cancel finish job",
+        "jobs.channels": "exec shell port-forward attach",
+        "jobs.route": "route",
+        "jobs.stragglers": "stragglers",
+        "jobs.rendezvous": "rendezvous",
+        "jobs.capacity": "slots defrag tenants tenant accounting",
+    },
+    "Hosts, links and spares": {
+        "hosts.status": "status incidents",
+        "hosts.hosts": "hosts host cordon drain uncordon report",
+        "hosts.burn_in": "burn-in",
+        "hosts.links": "links",
+        "hosts.spares": "spares",
+        "hosts.windows": "window",
+    },
+    "Without a server": {
+        "offline.place": "place",
+        "offline.verify": "verify",
+        "offline.job_files": "launch",
+        "offline.estimate": "estimate",
+        "offline.calibrate": "calibrate",
+        "offline.gpus": "gpus",
+        "offline.checkpoint": "checkpoint",
+        "offline.hall": "hall",
+        "offline.fabric": "fabric",
+        "config": "config",
+    },
+    "Servers and agents": {
+        "server.serve": "serve",
+        "server.console": "console",
+        "server.agents": "agent agent-token logs",
+        "server.stores": "store",
+        "server.tokens": "token",
+        "server.certs": "certs",
+        "server.audit": "audit",
+        "server.health": "health",
+    },
+}
+_MODULES = {
+    command: (panel, module)
+    for panel, modules in COMMANDS.items()
+    for module, commands in modules.items()
+    for command in commands.split()
+}
+
+
+_GLOBAL_OPTIONS = ("--context", "--address", "--ca", "--cert", "--key", "--token-file")
+
+
+class _Commands(TyperGroup):
+    """The commands of this package and of plug-ins. One is loaded when it is named, for all of them
+    together take longer than a short call."""
+
+    loaded: ClassVar[dict[str, Any]] = {}  # by name, of all groups of this kind
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.commands = self.loaded
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        load_commands()
+        return list(self.loaded)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in _MODULES:
+            self.load(*_MODULES[cmd_name])
+        elif cmd_name not in self.loaded:
+            load_commands()
+        return self.loaded.get(cmd_name)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take `--ca` and the like wherever they stand, but for options that the command has."""
+        return super().parse_args(ctx, self._with_global_options_first(ctx, args))
+
+    def _with_global_options_first(self, ctx: Any, words: list[str]) -> list[str]:
+        at, name = _place_of_command(words)
+        if name is None:
+            return words
+        command = self.get_command(ctx, name)
+        each = [command, *getattr(command, "commands", {}).values()]
+        own = {option for one in each if one is not None for p in one.params for option in p.opts}
+        first, rest, tail = words[:at], [name], iter(words[at + 1 :])
+        for word in tail:
+            option = word.partition("=")[0]
+            if word == "--":
+                rest += [word, *tail]
+            elif option not in _GLOBAL_OPTIONS or option in own or option == "--address":
+                rest.append(word)
+            else:
+                first += [word] if "=" in word else [word, *islice(tail, 1)]
+        return [*first, *rest]
+
+    @classmethod
+    def load(cls, panel: str, module: str) -> None:
+        """Load the commands of a module of this package, once."""
+        if not all(name in cls.loaded for name in COMMANDS[panel][module].split()):
+            cls.add(panel, import_module(f"scheduler.cli.{module}").register)
+
+    @classmethod
+    def add(cls, panel: str, register: Callable[[typer.Typer], Any]) -> None:
+        """Add commands, under a heading of the help."""
+        part = typer.Typer()
+        part.callback()(lambda: None)
+        register(part)
+        group: Any = typer.main.get_command(part)
+        for name, command in group.commands.items():
+            command.rich_help_panel = panel
+            cls.loaded.setdefault(name, command)
+
+
+def _place_of_command(words: Sequence[str]) -> tuple[int, str | None]:
+    """Where a command line names a command, and which; None where it names none."""
+    rest = iter(enumerate(words))
+    for at, word in rest:
+        if word in _GLOBAL_OPTIONS:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return at, word
+    return len(words), None
+
+
+app = typer.Typer(
     name="muster",
+    cls=_Commands,
     help="A gang scheduler for large-model training: topology-aware placements with proved bounds.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -42,7 +168,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@_app.callback()
+@app.callback()
 def _options(
     context: typer.Context,
     _version: Annotated[
@@ -104,182 +230,35 @@ def _asks_a_server(context: typer.Context) -> bool | None:
 
 
 def _help(
+    context: typer.Context,
     command: Annotated[
         list[str] | None,
         typer.Argument(help="A command, such as `job import`.", show_default=False),
     ] = None,
 ) -> None:
     """Show the help of a command, as COMMAND --help does."""
-    load_commands()
-    named: Any = typer.main.get_command(_app)
+    named: Any = context.find_root().command
     path = "muster"
     for word in command or ():
-        below = getattr(named, "commands", {}).get(word)
+        below = named.get_command(context, word) if hasattr(named, "commands") else None
         if below is None:
             raise typer.BadParameter(f"{path} has no command {word!r}")
         named, path = below, f"{path} {word}"
-    with typer.Context(named, info_name=path) as context:
-        typer.echo(named.get_help(context))
-
-
-# The panels of `muster --help`, in their order: modules and the commands that each of them adds.
-COMMANDS = {
-    "Jobs": {
-        "jobs.jobs": "submit run alloc jobs explain watch wait update resize hold release requeue"
-        " cancel finish job",
-        "jobs.channels": "exec shell port-forward attach",
-        "jobs.route": "route",
-        "jobs.stragglers": "stragglers",
-        "jobs.rendezvous": "rendezvous",
-        "jobs.capacity": "slots defrag tenants tenant accounting",
-    },
-    "Hosts, links and spares": {
-        "hosts.status": "status incidents",
-        "hosts.hosts": "hosts host cordon drain uncordon report",
-        "hosts.burn_in": "burn-in",
-        "hosts.links": "links",
-        "hosts.spares": "spares",
-        "hosts.windows": "window",
-    },
-    "Without a server": {
-        "offline.place": "place",
-        "offline.verify": "verify",
-        "offline.job_files": "launch",
-        "offline.estimate": "estimate",
-        "offline.calibrate": "calibrate",
-        "offline.gpus": "gpus",
-        "offline.checkpoint": "checkpoint",
-        "offline.hall": "hall",
-        "offline.fabric": "fabric",
-        "config": "config",
-    },
-    "Servers and agents": {
-        "server.serve": "serve",
-        "server.console": "console",
-        "server.agents": "agent agent-token logs",
-        "server.stores": "store",
-        "server.tokens": "token",
-        "server.certs": "certs",
-        "server.audit": "audit",
-        "server.health": "health",
-    },
-}
-_MODULES = {
-    command: (panel, module)
-    for panel, modules in COMMANDS.items()
-    for module, commands in modules.items()
-    for command in commands.split()
-}
-
-
-def _register(panel: str, register: Callable[[typer.Typer], None]) -> None:
-    """Add commands, under a heading of the help."""
-    commands, groups = len(_app.registered_commands), len(_app.registered_groups)
-    register(_app)
-    for command in _app.registered_commands[commands:]:
-        command.rich_help_panel = panel
-    for group in _app.registered_groups[groups:]:
-        group.rich_help_panel = panel
-
-
-@cache
-def _load(panel: str, module: str) -> None:
-    """Import a module and add its commands, once."""
-    _register(panel, import_module(f"scheduler.cli.{module}").register)
-
-
-@cache
-def _load_help() -> None:
-    """After the other commands: their panels come in the order of the table."""
-    _app.command("help", rich_help_panel="Without a server")(_help)
-
-
-def _load_all() -> None:
-    for panel, module in dict.fromkeys(_MODULES.values()):
-        _load(panel, module)
-    _load_help()
-
-
-def __getattr__(name: str) -> typer.Typer:
-    """`app`: with all commands of this package."""
-    if name != "app":
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    _load_all()
-    return _app
-
-
-def _own_options(name: str) -> frozenset[str]:
-    """The parameters of a command, or of those in a group."""
-    for group in _app.registered_groups:
-        if group.name == name and group.typer_instance:
-            return _parameters(group.typer_instance.registered_commands)
-    commands = [
-        command
-        for command in _app.registered_commands
-        if command.callback and (command.name or command.callback.__name__) == name
-    ]
-    return _parameters(commands)
-
-
-def _parameters(commands: Sequence[CommandInfo]) -> frozenset[str]:
-    callbacks = [command.callback for command in commands if command.callback]
-    return frozenset(name for callback in callbacks for name in signature(callback).parameters)
-
-
-_GLOBAL_OPTIONS = ("--context", "--address", "--ca", "--cert", "--key", "--token-file")
-
-
-def with_global_options_first(words: Sequence[str]) -> list[str]:
-    """Return the command line with `--ca` and the like moved before the command, wherever they
-    stand, but for options that the command has itself."""
-    name, at = _command_of(words)
-    if name is None:
-        return list(words)
-    if name in _MODULES:
-        _load(*_MODULES[name])
-    own = _own_options(name)
-    first, rest = list(words[:at]), [name]
-    tail = iter(words[at + 1 :])
-    for word in tail:
-        option = word.partition("=")[0]
-        is_own = option.removeprefix("--").replace("-", "_") in own or option == "--address"
-        if word == "--":
-            rest += [word, *tail]
-        elif option not in _GLOBAL_OPTIONS or is_own:
-            rest.append(word)
-        else:
-            first += [word] if "=" in word else [word, *islice(tail, 1)]
-    return [*first, *rest]
-
-
-def _command_of(words: Sequence[str]) -> tuple[str | None, int]:
-    """The command that a command line names, and where; None: it names none."""
-    rest = iter(enumerate(words))
-    for at, word in rest:
-        if word in _GLOBAL_OPTIONS:
-            next(rest, None)
-        elif not word.startswith("-"):
-            return word, at
-    return None, len(words)
-
-
-def is_builtin(words: Sequence[str]) -> bool:
-    """Whether the command line names a command of this package: it needs no other module and no
-    plug-in, and loading them all takes longer than a short call."""
-    return _command_of(words)[0] in _MODULES
+    with typer.Context(named, info_name=path) as shown:
+        typer.echo(named.get_help(shown))
 
 
 @cache
 def load_commands() -> None:
-    """Add all commands, those of installed plug-ins too, once."""
+    """Load all commands, in the order of the help, those of installed plug-ins too; once."""
     from importlib.metadata import entry_points
 
-    _load_all()
-    for plugin in sorted(
-        entry_points(group="muster.commands"), key=lambda entry_point: entry_point.name
-    ):
+    for panel, module in dict.fromkeys(_MODULES.values()):
+        _Commands.load(panel, module)
+    _Commands.add("Without a server", lambda part: part.command("help")(_help))
+    for plugin in sorted(entry_points(group="muster.commands"), key=attrgetter("name")):
         try:
-            _register("Simulator and plug-ins", plugin.load())
+            _Commands.add("Simulator and plug-ins", plugin.load())
         except Exception as error:  # one broken plug-in leaves the other commands usable
             typer.echo(f"muster: command {plugin.name} does not load: {error}", err=True)
 
@@ -304,22 +283,9 @@ def _give_up(error: OSError) -> int:
     return BAD_INPUT if isinstance(error, WRONG_PATHS) else FAILED
 
 
-def half_typed() -> list[str]:
-    """Return the words before the one that a shell wants completed, if they name a command of this
-    package; else none, and all commands have to be loaded."""
-    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    words = line.split()[1:-1] if "_MUSTER_COMPLETE" in os.environ else []
-    return words if is_builtin(words) else []
-
-
 def _run() -> int:
     try:
-        if words := half_typed():
-            with_global_options_first(words)  # loads the command
-        elif not is_builtin(sys.argv[1:]):
-            load_commands()
-        sys.argv[1:] = with_global_options_first(sys.argv[1:])
-        _app()
+        app()
     except SystemExit as finished:
         return finished.code if isinstance(finished.code, int) else 1
     except (InputError, BadInput) as error:

@@ -161,14 +161,14 @@ def test_a_faulty_file_is_named_with_its_line(
 
 
 def test_global_options_may_follow_the_command() -> None:
-    first = program.with_global_options_first
-    assert first(["jobs", "--ca", "x", "--state", "running"]) == [
-        *["--ca", "x", "jobs", "--state", "running"]
-    ]
-    assert first(["job", "a", "--token-file=t"]) == ["--token-file=t", "job", "a"]
-    assert first(["submit", "--", "--ca"]) == ["submit", "--", "--ca"]
-    kept = ["config", "set", "a", "--ca", "x"]  # which has an option of that name
-    assert first(kept) == kept
+    def taken(*words: str) -> tuple[str, str]:
+        context: Any = get_command(app).make_context("muster", [*words], resilient_parsing=True)
+        return context.params["ca"], context.params["token_file"]
+
+    assert taken("jobs", "--ca", "x", "--state", "running") == ("x", "")
+    assert taken("job", "a", "--token-file=t") == ("", "t")
+    assert taken("submit", "--", "--ca") == ("", "")
+    assert taken("config", "set", "a", "--ca", "x") == ("", "")  # it has one of that name
 
 
 def test_help_is_a_command(muster: Muster) -> None:
@@ -215,21 +215,6 @@ def test_a_command_offers_states_of_what_it_lists_and_fabrics_are_presets_and_fi
     assert complete.fabrics("i") == ["ib-24k", "ib.yaml", "iced/"]
 
 
-def test_of_a_half_typed_line_the_command_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for line, words in {
-        "muster jobs --state que": ["jobs", "--state"],
-        "muster --context a jobs --s": ["--context", "a", "jobs"],
-        "muster replay --f": [],
-        "muster jo": [],
-        "": [],
-    }.items():
-        monkeypatch.setenv("COMP_WORDS", line)
-        monkeypatch.delenv("_MUSTER_COMPLETE", raising=False)
-        assert program.half_typed() == []
-        monkeypatch.setenv("_MUSTER_COMPLETE", "complete_bash")
-        assert program.half_typed() == words, line
-
-
 # --- the command around all commands: its version, its exit codes, its streams -------
 
 ROOT = Path(__file__).parents[2]
@@ -251,17 +236,10 @@ def test_nothing_ends_in_a_traceback(
 
     assert muster("--version").out.startswith("muster ")
     program.load_commands()
-    monkeypatch.setattr(program, "_app", fails)
+    monkeypatch.setattr(program, "app", fails)
     result = muster()
     assert result.code == code
     assert message in result.err
-
-
-def test_plug_ins_are_looked_for_where_no_command_of_ours_is_named() -> None:
-    for words in (["jobs"], ["--ca", "replay", "--key=k", "job", "a"]):
-        assert program.is_builtin(words)
-    for words in (["replay", "jobs"], ["--help"], []):
-        assert not program.is_builtin(words)
 
 
 def test_each_module_adds_the_commands_that_the_table_says() -> None:
@@ -290,6 +268,7 @@ def test_the_packages_of_a_server_are_those_of_its_extra() -> None:
 
 def commands(found: Any = None, name: str = "muster") -> Iterator[tuple[str, Any]]:
     """Every command, by its full name."""
+    load_commands()
     found = found or get_command(app)
     if not hasattr(found, "commands"):
         yield name, found

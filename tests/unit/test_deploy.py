@@ -14,7 +14,7 @@ import yaml
 
 from scheduler.access.auth_file.reading import load_auth
 from scheduler.access.oidc.section import OidcKeys, RuleKeys
-from scheduler.cli.program import app
+from scheduler.cli.program import app, load_commands
 from scheduler.files.yaml12 import load, parse
 from scheduler.identity import Role
 from scheduler.server.config import ServerKeys, keys, load_server_file
@@ -26,6 +26,7 @@ FILE = DEPLOY / "muster.yaml"
 PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 UNIT = (DEPLOY / "muster.service").read_text(encoding="utf-8")
 CONTAINER = (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace(" \\\n", " ")
+load_commands()
 COMMANDS = typer.main.get_command(app)
 
 
