@@ -15,7 +15,7 @@ from importers.jobs.draft import (
     ZERO_STAGES,
     Draft,
     Origin,
-    Settings,
+    TrainerSettings,
     flat_settings,
     put_given_model,
     put_sharding,
@@ -63,7 +63,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
             draft.note(f"not represented: {name} (line {line})")
 
 
-def _inner(settings: Settings) -> int:
+def _inner(settings: TrainerSettings) -> int:
     """Ranks of one replica, from the axes given by hand and the two that the file can say."""
     draft = settings.draft
     if not {"parallelism.tp", "parallelism.pp"} & draft.values.keys():
@@ -87,7 +87,7 @@ def _inner(settings: Settings) -> int:
     return inner
 
 
-def _data(settings: Settings, gpus: int, inner: int) -> None:
+def _data(settings: TrainerSettings, gpus: int, inner: int) -> None:
     """train = micro x accumulation x replicas: any of them follows from the others."""
     draft = settings.draft
     whole, micro, steps = (settings.number(key, default=0, least=0) for key in BATCH)
@@ -122,7 +122,7 @@ def _stated_number(draft: Draft, key: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _training(settings: Settings) -> None:
+def _training(settings: TrainerSettings) -> None:
     draft = settings.draft
     key = "zero_optimization.stage"
     stage = settings.number(key, default=0, least=0)
@@ -137,7 +137,7 @@ def _training(settings: Settings) -> None:
         draft.put("training.gradient_dtype", dtype, settings.origin("communication_data_type"))
 
 
-def _dtype(settings: Settings) -> str:
+def _dtype(settings: TrainerSettings) -> str:
     for dtype in ("bf16", "fp16"):
         if settings.get(f"{dtype}.enabled") in (True, "auto"):
             return dtype

@@ -176,7 +176,7 @@ def _place(key: str) -> tuple[int, int]:
 
 
 @struct(frozen=True, slots=True)
-class Settings:
+class TrainerSettings:
     """The settings of a configuration, by dotted key. `lines`: where they stand, 0 for another
     file. `computed`: keys whose values only running would tell. `older`: former names of keys.
     `read`: keys that were asked for."""
@@ -240,10 +240,10 @@ def flat_settings(
     values: Mapping[str, Any],
     lines: Mapping[str, int],
     older: Mapping[str, str] | None = None,
-) -> Settings:
+) -> TrainerSettings:
     """Return the settings of nested sections by dotted key."""
     flat = dict(_flat(values, ""))
-    return Settings(draft, flat, {key: lines.get(key, 0) for key in flat}, older=older or {})
+    return TrainerSettings(draft, flat, {key: lines.get(key, 0) for key in flat}, older=older or {})
 
 
 def _flat(section: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Final
 
-from importers.jobs.draft import ORDER, Draft, Origin, Settings, flat_settings, put_sharding
+from importers.jobs.draft import ORDER, Draft, Origin, TrainerSettings, flat_settings, put_sharding
 from importers.jobs.shapes import put_shape
 from scheduler.files.yaml12 import parse
 
@@ -79,7 +79,7 @@ def draw(draft: Draft, text: str, gpus: int, environment: Mapping[str, str]) -> 
     settings.note_unread(_LEFT_TO_PROGRAM)
 
 
-def _model(settings: Settings) -> None:
+def _model(settings: TrainerSettings) -> None:
     draft = settings.draft
     name = str(settings.get("model_name", default="default"))
     match = re.fullmatch(r"(llama3)(?:\.\d)?-(\d+b)", name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from importers.jobs.draft import Draft, Origin, Settings, put_axes, put_sharding
+from importers.jobs.draft import Draft, Origin, TrainerSettings, put_axes, put_sharding
 from importers.jobs.python_config import Computed, Config, PythonConfig
 from importers.jobs.scripts.megatron import CONTEXT, SHARDING
 from importers.jobs.shapes import SHAPES, put_shape
@@ -58,7 +58,7 @@ def _under(sections: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 def draw(draft: Draft, config: PythonConfig, gpus: int) -> None:
     """Fill `draft` from a configuration of NeMo. Raises: InputError."""
-    settings = Settings(draft, config.values, config.lines, config.computed)
+    settings = TrainerSettings(draft, config.values, config.lines, config.computed)
     _axes(settings, config, _ranks(settings, config, gpus))
     _model(settings, config)
     _batch(settings)
@@ -68,7 +68,7 @@ def draw(draft: Draft, config: PythonConfig, gpus: int) -> None:
     config.note_skipped(draft)
 
 
-def _ranks(settings: Settings, config: PythonConfig, gpus: int) -> int:
+def _ranks(settings: TrainerSettings, config: PythonConfig, gpus: int) -> int:
     """GPUs as the user, the settings or the recipe's name has them."""
     nodes = settings.get("num_nodes", "trainer.num_nodes", default=0)
     each = settings.get("num_gpus_per_node", "trainer.devices", default=0)
@@ -86,7 +86,7 @@ def _ranks(settings: Settings, config: PythonConfig, gpus: int) -> int:
     return gpus or int(said)
 
 
-def _axes(settings: Settings, config: PythonConfig, ranks: int) -> None:
+def _axes(settings: TrainerSettings, config: PythonConfig, ranks: int) -> None:
     draft = settings.draft
     degrees = {
         axis: settings.number(*_under(_MODEL, name), default=1) for axis, name in _AXES.items()
@@ -104,7 +104,7 @@ def _axes(settings: Settings, config: PythonConfig, ranks: int) -> None:
     put_axes(draft, degrees, {axis: settings.origin(path) for axis, path in paths.items()})
 
 
-def _model(settings: Settings, config: PythonConfig) -> None:
+def _model(settings: TrainerSettings, config: PythonConfig) -> None:
     draft = settings.draft
     texts = _texts(config.tree.settings.get("model"))
     texts = texts or [config.recipe, config.name, config.tree.maker]
@@ -137,7 +137,7 @@ def _shape_name(text: str) -> str | None:
     return None
 
 
-def _precision(settings: Settings, config: PythonConfig) -> str | None:
+def _precision(settings: TrainerSettings, config: PythonConfig) -> str | None:
     """Return the precision of matrices as set, by a named recipe, or by the recipe's name.
 
     None, with a fault, where it is set to something that cannot be read.
@@ -183,7 +183,7 @@ def _named_precision(text: str) -> str | None:
     return next(found, None)
 
 
-def _batch(settings: Settings) -> None:
+def _batch(settings: TrainerSettings) -> None:
     draft = settings.draft
     replicas = draft.values["parallelism.dp"] * draft.values["parallelism.ep"]
     micro = settings.number(*_under(_BATCH, "micro_batch_size"), default=1)
@@ -196,7 +196,7 @@ def _batch(settings: Settings) -> None:
         draft.put("batch.virtual_stages", chunks)
 
 
-def _training(settings: Settings, config: PythonConfig) -> None:
+def _training(settings: TrainerSettings, config: PythonConfig) -> None:
     """Megatron's distributed optimizer unless the recipe says otherwise."""
     draft = settings.draft
     sharding = "zero1"
@@ -230,7 +230,7 @@ def _training(settings: Settings, config: PythonConfig) -> None:
     _recompute(settings)
 
 
-def _recompute(settings: Settings) -> None:
+def _recompute(settings: TrainerSettings) -> None:
     draft = settings.draft
     granularity = settings.get(*_under(_MODEL, "recompute_granularity"))
     layers = settings.get(*_under(_MODEL, "recompute_num_layers"))

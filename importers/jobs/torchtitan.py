@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from importers.jobs.draft import Draft, Origin, Settings, flat_settings, put_axes
+from importers.jobs.draft import Draft, Origin, TrainerSettings, flat_settings, put_axes
 from importers.jobs.python_config import PythonConfig, model_name
 from importers.jobs.shapes import put_shape
 from scheduler.files.errors import InputError, Problem
@@ -60,13 +60,13 @@ def draw_python(draft: Draft, config: PythonConfig, gpus: int) -> None:
     """Fill `draft` from a function of TorchTitan's registry in Python. Raises: InputError."""
     name, flavor = model_name(config.recipe)
     values = {"model.name": name, "model.flavor": flavor} | config.values
-    settings = Settings(draft, values, config.lines, config.computed, _OLDER)
+    settings = TrainerSettings(draft, values, config.lines, config.computed, _OLDER)
     draw_settings(settings, gpus)
     settings.note_unread(_LEFT_TO_PROGRAM, config.places)
     config.note_skipped(draft)
 
 
-def draw_settings(settings: Settings, gpus: int) -> None:
+def draw_settings(settings: TrainerSettings, gpus: int) -> None:
     """Fill `draft` from settings of TorchTitan. Raises: InputError."""
     draft = settings.draft
     if not settings.values.keys() & {"model.name", "training.seq_len", *_OLDER, *_OLDER.values()}:
@@ -102,7 +102,7 @@ def _lines(text: str) -> dict[str, int]:
     return lines
 
 
-def _axes(settings: Settings, gpus: int) -> None:
+def _axes(settings: TrainerSettings, gpus: int) -> None:
     draft = settings.draft
     tp = settings.number("parallelism.tensor_parallel_degree", default=1)
     cp = settings.number("parallelism.context_parallel_degree", default=1)
@@ -135,7 +135,7 @@ def _axes(settings: Settings, gpus: int) -> None:
         draft.put("training.data_parallel", "ddp")
 
 
-def _model(settings: Settings) -> None:
+def _model(settings: TrainerSettings) -> None:
     draft = settings.draft
     name = (
         f"{settings.get('model.name', default='llama3')} {settings.get('model.flavor', default='')}"
@@ -152,7 +152,7 @@ def _model(settings: Settings) -> None:
         draft.put("training.gradient_dtype", "bf16", origin)
 
 
-def _converted(settings: Settings) -> tuple[str, Origin] | None:
+def _converted(settings: TrainerSettings) -> tuple[str, Origin] | None:
     """The precision to which converters cast matrices, and the key that says so."""
     named, origin = (
         settings.get("model.converters", default=[]),
@@ -173,7 +173,7 @@ def _converted(settings: Settings) -> tuple[str, Origin] | None:
     return (precision, origin) if precision else None
 
 
-def _batch(settings: Settings) -> None:
+def _batch(settings: TrainerSettings) -> None:
     draft, values = settings.draft, settings.draft.values
     local = settings.number("training.local_batch_size", default=8)
     replicas, pp = values["parallelism.dp"] * values["parallelism.ep"], values["parallelism.pp"]
@@ -196,7 +196,7 @@ def _batch(settings: Settings) -> None:
         draft.put("batch.virtual_stages", chunks, settings.origin(SCHEDULE))
 
 
-def _training(settings: Settings) -> None:
+def _training(settings: TrainerSettings) -> None:
     draft = settings.draft
     pipelined = draft.values["parallelism.pp"] > 1
     key = "parallelism.fsdp_reshard_after_forward"
