@@ -182,7 +182,7 @@ def _submit(state: State, command: SubmitJob, now_ns: int) -> tuple[Event, ...] 
                 return refused
             first = events[0]
             assert isinstance(first, JobSubmitted)
-            awaited = corresponding.of(number, first.dependencies)
+            awaited = dependencies.paired(corresponding, number, first.dependencies)
             if isinstance(awaited, Rejected):
                 return awaited
             made = replace(first, uid=task.uid, spec=spec, request_id="", dependencies=awaited)

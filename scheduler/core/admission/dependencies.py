@@ -40,7 +40,8 @@ def resolved(
     it."""
     dependencies: list[Dependency] = []
     arrays = 0  # tasks of arrays beyond the first
-    corresponding = corresponding_tasks(state, spec).of(spec.array.task if spec.array else None)
+    task = spec.array.task if spec.array else None
+    corresponding = paired(corresponding_tasks(state, spec), task)
     if isinstance(corresponding, Rejected):
         return corresponding
     if own is not None and any(each.uid == own.uid for each in corresponding):
@@ -107,45 +108,40 @@ def _dependency_on(job: Job, kind: DependencyKind) -> Dependency:
     return Dependency(kind, job.name, job.uid, outcome, outcome is None or job.attempt > 0)
 
 
-class CorrespondingTasks:
-    """Pairs the tasks of an array with those of other arrays for `aftercorr`: task n waits for task
-    n. `by_array`: of each array that is awaited, its tasks by number."""
-
-    def __init__(self, by_array: Mapping[str, Mapping[int, Job]]) -> None:
-        self._by_array = by_array
-
-    def of(
-        self, number: int | None, others: Sequence[Dependency] = ()
-    ) -> tuple[Dependency, ...] | Rejected:
-        """Return the dependencies of the task of that number, and of `others` those not aftercorr.
-        None: it is no task."""
-        awaited = [each for each in others if each.kind is not DependencyKind.AFTERCORR]
-        for name, tasks in self._by_array.items():
-            if number is None:
-                return invalid("dependencies", f"aftercorr of {name} is for the tasks of an array")
-            if (task := tasks.get(number)) is None:
-                fault = f"has no task {number}" if tasks else "is no array that is known"
-                return invalid("dependencies", f"aftercorr: {name} {fault}")
-            dependency = _dependency_on(task, DependencyKind.AFTERCORR)
-            if dependency.is_never_met:
-                return Rejected(Code.INFEASIBLE, f"{UNMET}: {dependency.text}")
-            awaited.append(dependency)
-        return tuple(awaited)
+TasksByArray = Mapping[str, Mapping[int, Job]]  # of arrays that are awaited, by number
 
 
-def corresponding_tasks(state: State, spec: JobSpec) -> CorrespondingTasks:
-    """The arrays that `spec` names by `aftercorr`. Cost: O(jobs) for each of them."""
+def corresponding_tasks(state: State, spec: JobSpec) -> TasksByArray:
+    """Return the tasks of the arrays that `spec` names by `aftercorr`: its task n waits for their
+    task n. Cost: O(jobs) for each of them."""
     names = [t.job for t in spec.dependencies if t.kind is DependencyKind.AFTERCORR]
-    return CorrespondingTasks(
-        {
-            name: {
-                job.spec.array.task: job
-                for job in _tasks(state, name)
-                if job.spec.array is not None and job.spec.array.task is not None
-            }
-            for name in dict.fromkeys(names)
+    return {
+        name: {
+            job.spec.array.task: job
+            for job in _tasks(state, name)
+            if job.spec.array is not None and job.spec.array.task is not None
         }
-    )
+        for name in names
+    }
+
+
+def paired(
+    tasks_by_array: TasksByArray, number: int | None, others: Sequence[Dependency] = ()
+) -> tuple[Dependency, ...] | Rejected:
+    """Return the dependencies of the task of that number by `aftercorr`, and of `others` those of
+    other kinds. None: it is no task."""
+    awaited = [each for each in others if each.kind is not DependencyKind.AFTERCORR]
+    for name, tasks in tasks_by_array.items():
+        if number is None:
+            return invalid("dependencies", f"aftercorr of {name} is for the tasks of an array")
+        if (task := tasks.get(number)) is None:
+            fault = f"has no task {number}" if tasks else "is no array that is known"
+            return invalid("dependencies", f"aftercorr: {name} {fault}")
+        dependency = _dependency_on(task, DependencyKind.AFTERCORR)
+        if dependency.is_never_met:
+            return Rejected(Code.INFEASIBLE, f"{UNMET}: {dependency.text}")
+        awaited.append(dependency)
+    return tuple(awaited)
 
 
 def _tasks(state: State, name: str) -> list[Job]:
