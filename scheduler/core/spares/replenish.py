@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import reduce
 from operator import or_
-from typing import Protocol
 
 from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.constraints import ANYWHERE, joinable
 from placement.fabric.hostset import HostSet
+from scheduler.core.capacity.grow import GrowthRoom
 from scheduler.core.capacity.spare_pools import SparePools
 from scheduler.core.model.job import Job
 from scheduler.core.model.lifecycle import JobState
@@ -32,18 +32,8 @@ from scheduler.core.wording import hosts_text
 SURELY = 10  # times as seldom short as asked for
 
 
-class PoolRoom(Protocol):
-    """Hosts that are left once every waiting job has had its turn."""
-
-    free: HostSet
-
-    def spare_room(self, job: Job, end_ns: int) -> tuple[HostSet, int]: ...
-
-    def record_growth(self, job: Job, more: HostSet, end_ns: int) -> None: ...
-
-
 def replenishments(
-    state: State, now_ns: int, options: SchedulingOptions, room: PoolRoom
+    state: State, now_ns: int, options: SchedulingOptions, room: GrowthRoom
 ) -> tuple[ReplenishSpares, ...]:
     """Return the spares that jobs take from the free hosts, or give back. Cost: O(hosts held),
     nothing where none wants spares."""
@@ -89,7 +79,7 @@ def _release_unusable(state: State) -> Iterator[ReplenishSpares]:
 
 
 def _required(
-    pools: SparePools, now_ns: int, options: SchedulingOptions, room: PoolRoom
+    pools: SparePools, now_ns: int, options: SchedulingOptions, room: GrowthRoom
 ) -> Iterator[ReplenishSpares]:
     """For gangs that insist on more spares than they have left."""
     for job in sorted(pools.state.in_state(JobState.RUNNING), key=lambda j: j.order):
@@ -103,7 +93,7 @@ def _required(
 
 
 def _replenished(
-    pools: SparePools, now_ns: int, options: SchedulingOptions, room: PoolRoom
+    pools: SparePools, now_ns: int, options: SchedulingOptions, room: GrowthRoom
 ) -> Iterator[ReplenishSpares]:
     """Give zones the spares that they lack, held by the most important gang that can."""
     grown: set[str] = set()
@@ -133,7 +123,7 @@ def _replenish_job(
     most: int,
     now_ns: int,
     options: SchedulingOptions,
-    room: PoolRoom,
+    room: GrowthRoom,
 ) -> list[ReplenishSpares]:
     """At most so many hosts more for `job`, of these."""
     state = pools.state
