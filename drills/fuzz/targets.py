@@ -21,7 +21,7 @@ from scheduler.access.auth_file.reading import load_auth
 from scheduler.agent.ranks.attempt import MOST_SAID, BadReport, parse_report
 from scheduler.cli.offline.estimate import _estimated as step_table_estimated
 from scheduler.core import State
-from scheduler.core.explain.conditions import supposed
+from scheduler.core.explain.whatif import supposed
 from scheduler.eventlog import codec, snapshots
 from scheduler.files import fabrics, yaml12
 from scheduler.files.errors import InputError

@@ -36,7 +36,7 @@ from scheduler.core.policies.job_terms import SavedCheckpoint
 from scheduler.core.restart.prospect import Prospect
 from scheduler.core.rules.network.gang_step import LikelyStep
 from scheduler.core.rules.network.slow_gangs import SlowGang
-from scheduler.core.spares.shortage import SpareShortage
+from scheduler.core.spares.outlook import SpareShortage
 from scheduler.identity import redact_for_caller
 from scheduler.observe.proof import objective_gap
 from scheduler.v1 import host_pb2, job_pb2, placement_pb2, service_pb2, spares_pb2

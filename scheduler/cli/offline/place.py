@@ -236,7 +236,7 @@ def place_job(
     from scheduler.core.policies.affinity import Affinity
     from scheduler.core.policies.storage_use import storage_use
     from scheduler.core.rules.network.links import fabric_between
-    from scheduler.core.spares.shortage import spare_shortages
+    from scheduler.core.spares.outlook import spare_shortages
 
     limits, seconds = SchedulingOptions(), 0.0
 

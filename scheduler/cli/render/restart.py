@@ -10,7 +10,7 @@ from scheduler.cli.render.text import bytes_text, columns, counted
 from scheduler.v1 import spares_pb2
 
 if TYPE_CHECKING:  # a client does without what places
-    from scheduler.core.spares.shortage import SpareShortage
+    from scheduler.core.spares.outlook import SpareShortage
 
 
 def options_text(options: Iterable[spares_pb2.WeighedOption]) -> str:

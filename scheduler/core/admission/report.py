@@ -8,7 +8,7 @@ from muster.structs import replace
 from placement.fabric import hostset
 from scheduler.core.capacity.window_hosts import domain
 from scheduler.core.fold.apply import apply
-from scheduler.core.fold.host_record import is_trouble, reported
+from scheduler.core.fold.hosts import is_trouble, reported
 from scheduler.core.model.commands import ReportHost
 from scheduler.core.model.events import Event, HostMoved, HostSignalled
 from scheduler.core.model.lifecycle import HOST_MOVES, HostMove, HostState, Mover

@@ -1,13 +1,15 @@
-"""What the events of hosts make of the state, and what readers of the log see of them."""
+"""What the events of hosts make of the state and of the records of hosts, and what readers of the
+log see of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import assert_never
 
 from muster.structs import replace
 from placement.fabric import hostset
-from scheduler.core.fold import host_record
+from scheduler.core.collections.persistent_map import with_entry
 from scheduler.core.fold.effects import (
     EventEffect,
     HostReport,
@@ -26,7 +28,7 @@ from scheduler.core.model.events import (
     HostSignalled,
     HostsJudged,
 )
-from scheduler.core.model.job import Job
+from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.lifecycle import (
     HOST_MOVES,
     IN_SERVICE,
@@ -37,14 +39,23 @@ from scheduler.core.model.lifecycle import (
     after,
 )
 from scheduler.core.model.records import failure_rates
-from scheduler.core.model.records.host import BLANK, HostRecord
+from scheduler.core.model.records.host import (
+    BLANK,
+    DailyCount,
+    HostMark,
+    HostRecord,
+    parse_measures,
+)
 from scheduler.core.model.state import Host, State
-from scheduler.core.policies.health_signals import MEASURED
+from scheduler.core.policies.health import HealthPolicy
+from scheduler.core.policies.health_signals import ENDS, LEMON, MEASURED, PROBED, SIGNALS, XID
+from scheduler.core.policies.xids import Blame
 from scheduler.core.rules.crash_loop import record_strike, remove_strike, since_stop
 from scheduler.core.rules.hosts.evaluation import is_early, slow_hosts, verdict
 from scheduler.core.wording import listed
 
 _REACHED = "agent-reached"  # the signal of a host that had only been cut off
+_NOT_ITS_FAULT = frozenset(chain.from_iterable(ENDS.values()))  # a switch is to blame, say
 _CORDONS = (HostMove.CORDON, HostMove.DRAIN)
 _COUNTED = frozenset(HostMove) - {HostMove.CORDON, HostMove.DRAIN, HostMove.EMPTY}
 
@@ -95,8 +106,8 @@ def _record_signal(state: State, event: HostSignalled) -> State:
     if index is None:
         return state  # of a domain: what it does to its hosts stands after it
     before = state.records.get(index) or HostRecord(since_ns=event.time_ns)
-    record = host_record.reported(before, event, state.health)
-    state = host_record.with_record(state, index, record)
+    record = reported(before, event, state.health)
+    state = with_record(state, index, record)
     if event.signal == MEASURED and (slow := slow_hosts(state.records)) != state.slow:
         return next_reviews(replace(state, slow=slow), event.time_ns)  # others may be golden now
     return _due(state, index, event.time_ns)
@@ -126,7 +137,7 @@ def _move_host(state: State, event: HostMoved) -> State:
     )
     is_over = before.state is HostState.SUSPECT and now is not HostState.SUSPECT
     if is_over and event.move is not HostMove.RETIRE:  # whether it would have failed is not known
-        has_failed = event.move is HostMove.FAIL and not host_record.is_blameless(event.signal)
+        has_failed = event.move is HostMove.FAIL and not is_blameless(event.signal)
         suspect_ns = event.time_ns - before.since_ns
         seen = failure_rates.record_suspicion(
             seen, before.signal, suspect_ns, has_failed=has_failed
@@ -138,8 +149,8 @@ def _move_host(state: State, event: HostMoved) -> State:
     if event.move in _COUNTED:
         stopped = max((len(job.hosts) for job in lost if index in job.hosts), default=0)
         old = state.records.get(index) or HostRecord(since_ns=event.time_ns)
-        new = host_record.record_move(old, event, stopped)
-        moved = host_record.with_record(moved, index, new) if new != old else moved
+        new = record_move(old, event, stopped)
+        moved = with_record(moved, index, new) if new != old else moved
         if old.measures and not new.measures:
             moved = replace(moved, slow=slow_hosts(moved.records))
         moved = _due(moved, index, event.time_ns)
@@ -222,3 +233,101 @@ def empty_hosts(state: State, left: Job, time_ns: int) -> State:
             empty = after(HOST_MOVES, host.state, HostMove.EMPTY)
             state = with_host(state, index, replace(host, state=empty, since_ns=time_ns))
     return state
+
+
+# --- the records of hosts -------------------------------------------------------------------
+
+
+def is_trouble(policy: HealthPolicy, signal: str, xid: int = 0) -> bool:
+    """Whether a report counts against its host."""
+    if signal not in SIGNALS or not policy.signal(signal).is_trouble:
+        return False
+    return signal != XID or policy.blame(xid) is not Blame.APPLICATION
+
+
+def is_blameless(signal: str) -> bool:
+    """Return whether a host that fails by this signal fails for something outside it."""
+    return signal in _NOT_ITS_FAULT
+
+
+def reported(record: HostRecord, event: HostSignalled, policy: HealthPolicy) -> HostRecord:
+    """Return the record with one report more."""
+    now_ns, keep_ns = event.time_ns, 0
+    if event.signal in SIGNALS:
+        signal = policy.signal(event.signal)
+        keep_ns = max((t.within_s for t in signal.thresholds), default=0) * SECOND_NS
+    has_trouble = is_trouble(policy, event.signal, event.xid)
+    mark = HostMark(now_ns, event.signal, max(1, event.value), event.gpu)
+    record = record.marked(mark, keep_ns if has_trouble else 0)
+    if has_trouble:
+        record = replace(record, trouble_ns=now_ns)
+        record = (
+            record.record_signal(f"{XID} {event.xid}", now_ns) if event.signal == XID else record
+        )
+    if event.signal == "excluded":
+        record = record.record_signal(f"job {event.detail}", now_ns)
+    if event.signal == MEASURED:
+        record = replace(record, measures=parse_measures(event.detail), measured_ns=now_ns)
+    if event.signal == PROBED:
+        record = replace(record, findings=event.detail)
+    if event.signal == LEMON:
+        record = replace(record, lemon_ns=now_ns)
+    if event.signal == "ticket":
+        record = record.counted(DailyCount.TICKET, now_ns)
+    if event.signal == "stress-test-passed":
+        record = replace(record, tested_ns=now_ns)
+    return record
+
+
+def record_move(record: HostRecord, event: HostMoved, stopped_hosts: int) -> HostRecord:
+    """Return the record after a move of its host. `stopped_hosts`: how many hosts the gang has that
+    a failure stopped."""
+    now_ns = event.time_ns
+    match event.move:
+        case HostMove.INSTALL:
+            return HostRecord(since_ns=now_ns)
+        case HostMove.PASS:
+            return replace(record, service_ns=now_ns, tested_ns=now_ns, mended_ns=now_ns)
+        case HostMove.FAIL | HostMove.RETIRE:
+            if is_blameless(event.signal):
+                return record
+            is_failure = event.move is HostMove.FAIL
+            failures = record.failures + is_failure
+            record = replace(record, trouble_ns=now_ns, failures=failures)
+            record = record.counted(DailyCount.OUT, now_ns)
+            if stopped_hosts and is_failure:
+                count = DailyCount.SINGLE if stopped_hosts == 1 else DailyCount.MULTI
+                record = record.counted(count, now_ns)
+            return record
+        case HostMove.REPAIR | HostMove.UNCORDON | HostMove.CLEAR:
+            return replace(record, mended_ns=now_ns)
+        case (
+            HostMove.CORDON
+            | HostMove.DRAIN
+            | HostMove.EMPTY
+            | HostMove.SUSPECT
+            | HostMove.TEST
+            | HostMove.START_REPAIR
+            | HostMove.PROMOTE
+            | HostMove.DEMOTE
+            | HostMove.RETURN
+        ):
+            return record
+        case _:
+            assert_never(event.move)
+
+
+def with_record(state: State, index: int, record: HostRecord) -> State:
+    return replace(state, records=with_entry(state.records, index, record))
+
+
+def begun(
+    records: Mapping[int, HostRecord], hosts: tuple[int, ...], time_ns: int
+) -> Mapping[int, HostRecord]:
+    """Return the records of `hosts` once a gang begins on them. Only gangs of a single host are
+    counted."""
+    if len(hosts) != 1:
+        return records
+    (index,) = hosts
+    record = records.get(index) or HostRecord(since_ns=time_ns)
+    return with_entry(records, index, record.counted(DailyCount.START, time_ns))

@@ -20,8 +20,7 @@ from scheduler.core.fold.effects import (
     job_change,
 )
 from scheduler.core.fold.goodput import account
-from scheduler.core.fold.host_record import begun
-from scheduler.core.fold.hosts import empty_hosts
+from scheduler.core.fold.hosts import begun, empty_hosts
 from scheduler.core.fold.index import (
     check_move,
     with_eligibility,

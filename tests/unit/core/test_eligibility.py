@@ -8,8 +8,8 @@ import pytest
 from placement import BadInput
 from scheduler.access.limits import at_most
 from scheduler.core import Code, JobState, Rejected, SchedulingOptions, State, explain
-from scheduler.core.explain.conditions import supposed
 from scheduler.core.explain.dryrun import dry_run
+from scheduler.core.explain.whatif import supposed
 from scheduler.core.model.commands import (
     HoldJob,
     LoadTenants,

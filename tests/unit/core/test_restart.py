@@ -26,8 +26,7 @@ from scheduler.core.policies.tenants import OPEN, Preemption, PriorityClass, Res
 from scheduler.core.restart.prospect import prospect
 from scheduler.core.restart.relief import is_short_of_spares, relieved
 from scheduler.core.rules.crash_loop import avoided, retry_ns
-from scheduler.core.spares.outlook import spares_outlook
-from scheduler.core.spares.shortage import spare_shortages
+from scheduler.core.spares.outlook import spare_shortages, spares_outlook
 from tests.build import (
     cordon,
     drain,

@@ -9,7 +9,7 @@ from placement.fabric.tree import Fabric
 from placement.workload.request import Request
 from scheduler.core.policies.job_terms import PEER_INTERVAL_S
 from scheduler.core.policies.storage_use import StorageUse
-from scheduler.core.spares.shortage import SpareShortage
+from scheduler.core.spares.outlook import SpareShortage
 
 
 @struct(frozen=True, slots=True)

@@ -24,11 +24,10 @@ from scheduler.core import (
     replay,
 )
 from scheduler.core.capacity.grow import is_smaller, size_text
-from scheduler.core.explain.conditions import JOB_CONDITIONS
 from scheduler.core.explain.decision import supposed_decision
 from scheduler.core.explain.forecast import Forecast
 from scheduler.core.explain.slots import Asker, slots
-from scheduler.core.explain.whatif import what_if
+from scheduler.core.explain.whatif import JOB_CONDITIONS, what_if
 from scheduler.core.model.commands import (
     CancelJob,
     EndJob,
@@ -55,7 +54,7 @@ from scheduler.core.rules.hosts.evaluation import straggler_hosts
 from scheduler.core.rules.network.gang_step import at_present, likely_step
 from scheduler.core.rules.network.neighbours import shared_uplinks
 from scheduler.core.rules.network.slow_gangs import slow_gangs
-from scheduler.core.spares.shortage import spare_shortages
+from scheduler.core.spares.outlook import spare_shortages
 from scheduler.core.tenancy.ownership import tenant_of
 from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.writer import Writer
