@@ -12,7 +12,6 @@ A site that has a CA does without. Keys are on P-256, signatures are ECDSA with 
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -25,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from muster.structs import struct
 from scheduler.access.tokens import HOST_URI, SERVER_URI
+from scheduler.files.atomic_file import written
 from scheduler.files.errors import InputError, Problem
 
 CA, SERVER = "ca", "server"
@@ -210,20 +210,7 @@ def _write_pair(
 
 def _write(path: Path, content: bytes, mode: int, *, replace: bool) -> None:
     """At once: a server that looks meanwhile reads the old or the new. Raises: InputError."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                os.fchmod(descriptor, mode)  # whatever the umask says
-                file.write(content)
-            if replace:
-                os.replace(new, path)
-            else:
-                os.link(new, path)
-        finally:
-            new.unlink(missing_ok=True)
-    except FileExistsError:
-        raise InputError(Problem("", "already exists", str(path))) from None
-    except OSError as error:
-        raise InputError(Problem("", f"cannot be written: {error.strerror}", str(path))) from None
+    if path.exists() and not replace:
+        raise InputError(Problem("", "already exists", str(path)))
+    with written(path, "", mode) as file:
+        file.write(content)

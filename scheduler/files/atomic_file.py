@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,9 +13,10 @@ from scheduler.files.errors import unwritable
 
 
 @contextmanager
-def written(path: Path, option: str) -> Iterator[BinaryIO]:
+def written(path: Path, option: str, mode: int | None = None) -> Iterator[BinaryIO]:
     """Return a context with a file that becomes `path`, on disk, once the block has ended well;
     until then, and otherwise, the old file stays. A device or a pipe is written to directly.
+    `mode`: its permissions, whatever the umask says; None: as the umask has them.
 
     Raises: as `unwritable`, which `option` names.
     """
@@ -23,7 +25,11 @@ def written(path: Path, option: str) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path)) if is_file else path
     part_file = target.with_name(f"{target.name}.part") if is_file else target
     try:
-        with part_file.open("wb") as file:
+        with open(
+            part_file, "wb", opener=partial(os.open, mode=0o666 if mode is None else mode)
+        ) as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             yield file
             if is_file:
                 file.flush()

@@ -14,7 +14,6 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import smtplib
 import ssl
 import urllib.error
@@ -35,6 +34,7 @@ from scheduler.core.names import short_name
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted
+from scheduler.files import atomic_file
 from scheduler.files.errors import InputError
 from scheduler.files.notify import LABEL, Notice, Receiver, load_notify
 from scheduler.observe.supervision import Heartbeats, Tasks
@@ -150,12 +150,7 @@ class Notifier:
 
 def _write(path: Path, version: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.new")
-    with new.open("w", encoding="ascii") as file:
-        file.write(str(version))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    atomic_file.write(path, str(version), "cursors")
 
 
 def notice_of(change: JobChange, receiver: Receiver) -> Notice | None:

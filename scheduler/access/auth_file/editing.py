@@ -17,6 +17,7 @@ from scheduler.access.auth_file.entries import tenancy
 from scheduler.access.auth_file.reading import AuthFile, TokenKeys, from_document, load_auth
 from scheduler.access.oidc.section import PREFIX
 from scheduler.access.tokens import Minted, mint
+from scheduler.files import atomic_file
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.timeparse import written
 from scheduler.files.yaml12 import parse, read_text
@@ -162,24 +163,18 @@ def _write(path: str, rows: Sequence[str], ids: Sequence[str]) -> None:
     """
     text = "\n".join(rows) + "\n"
     try:
-        written = [token.id for token in from_document(parse(text, path)).tokens]
+        found = [token.id for token in from_document(parse(text, path)).tokens]
     except InputError:
-        written = []
-    if written != list(ids):
+        found = []
+    if found != list(ids):
         reason = "is laid out in a way that this command cannot change: edit it by hand"
         raise InputError(Problem("", reason, path))
-    new_file = Path(f"{path}.new")
     there = os.stat(path) if os.path.exists(path) else None
-    descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
+    with atomic_file.written(Path(path), "", there.st_mode & 0o777 if there else 0o640) as out:
         if there is not None:
             with suppress(PermissionError):  # who is not root gives nothing away
                 os.fchown(out.fileno(), there.st_uid, there.st_gid)
-        os.fchmod(out.fileno(), there.st_mode & 0o777 if there else 0o640)
-        os.fsync(out.fileno())
-    os.replace(new_file, path)
+        out.write(text.encode())
 
 
 def _quoted(text: str) -> str:
