@@ -20,7 +20,10 @@ BASE: Final = "ended_base"  # in meta: number and digest of the last row that wa
 _BYTES: Final = 16
 _NAMES: Final = columns("ended_job")
 _PAGE: Final = 2_000
-_ROWS: Final = f"SELECT {_NAMES} FROM ended_job WHERE number > ? ORDER BY number LIMIT {_PAGE}"
+# Of each row the digest of the one before it as well.
+_BEFORE: Final = "(SELECT b.digest FROM ended_job AS b WHERE b.number = ended_job.number - 1)"
+_SELECT: Final = f"SELECT {_NAMES}, {_BEFORE} FROM ended_job"
+_ROWS: Final = f"{_SELECT} WHERE number > ? ORDER BY number LIMIT {_PAGE}"
 _LAST: Final = "SELECT number, digest FROM ended_job ORDER BY number DESC LIMIT 1"
 _LAST_BEFORE: Final = (
     "SELECT number, digest FROM ended_job WHERE time_ns < ? ORDER BY number DESC LIMIT 1"
@@ -135,17 +138,22 @@ class EndedTable(NamedTuple):
         return self.run("DELETE FROM ended_job WHERE number <= ?", base.number).rowcount
 
     def _checked(self, rows: Sequence[Sequence[Any]]) -> Iterator[EndedRow]:
-        """Check these rows. The digests of the rows before them are read at once: in the order of a
-        list few rows follow one another, and a question for each would take as many round trips."""
-        ended = [EndedRow.of(row) for row in rows]
+        """Yield the rows as long as each is what was written, after the one before it. Raises:
+        StoreError."""
         base = self.base()
-        digests = {base.number: base.digest}
-        if ended:
-            marks = ", ".join("?" * len(ended))
-            query = f"SELECT number, digest FROM ended_job WHERE number IN ({marks})"
-            for number, digest in self.run(query, *(row.number - 1 for row in ended)).fetchall():
-                digests.setdefault(number, bytes(digest))
-        return checked(self.store, ended, digests.get)
+        for *values, digest in rows:
+            row, before = EndedRow.of(values), digest and bytes(digest)
+            if before is None:
+                if row.number - 1 != base.number:
+                    raise _missing(self.store, row.number - 1)
+                before = base.digest
+            if _digest(before, row.number, row.job) != row.digest:
+                raise StoreError(
+                    f"{self.store} is corrupt: ended job {row.number} ({row.job.name}) is not what"
+                    " was written, or does not follow from the one before it: its digest does not"
+                    " fit"
+                )
+            yield row
 
 
 def _missing(store: str, number: int) -> StoreError:
@@ -160,27 +168,6 @@ def linked(end: ChainEnd, jobs: Iterable[EndedJob]) -> list[EndedRow]:
         end = ChainEnd(number, _digest(end.digest, number, job))
         rows.append(EndedRow(number, job, end.digest))
     return rows
-
-
-def checked(
-    store: str, rows: Iterable[EndedRow], end: Callable[[int], bytes | None]
-) -> Iterator[EndedRow]:
-    """Yield `rows` as long as each is what was written. `end`: the digest of the row with a number.
-
-    Raises: StoreError.
-    """
-    last: ChainEnd | None = None
-    for row in rows:
-        before = last.digest if last and last.number == row.number - 1 else end(row.number - 1)
-        if before is None:
-            raise _missing(store, row.number - 1)
-        if _digest(before, row.number, row.job) != row.digest:
-            raise StoreError(
-                f"{store} is corrupt: ended job {row.number} ({row.job.name}) is not what was"
-                " written, or does not follow from the one before it: its digest does not fit"
-            )
-        last = ChainEnd(row.number, row.digest)
-        yield row
 
 
 def select(query: EndedQuery) -> tuple[str, list[Any]]:
@@ -204,7 +191,7 @@ def select(query: EndedQuery) -> tuple[str, list[Any]]:
     order = ", ".join(f"{name} {'DESC' if down else 'ASC'}" for name, down in query.order)
     numbers = f"SELECT number FROM ended_job WHERE {' AND '.join(terms)} ORDER BY {order} LIMIT ?"
     return (
-        f"SELECT {_NAMES} FROM ended_job WHERE number IN ({numbers}) ORDER BY {order}",
+        f"{_SELECT} WHERE number IN ({numbers}) ORDER BY {order}",
         [*values, query.most],
     )
 
