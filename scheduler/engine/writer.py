@@ -144,6 +144,11 @@ class Writer:
         """Whether this server leads, and takes commands."""
         return self._term is not None
 
+    def check_leading(self) -> None:
+        """Raises: NotLeading where another server leads."""
+        if not self.is_leading:
+            raise NotLeading(self.leader)
+
     @property
     def term(self) -> int | None:
         """The term in which this server leads, or None on a follower."""
@@ -350,8 +355,7 @@ class Writer:
     ) -> tuple[Answer, State]:
         if self._is_stopping:
             raise WriterStopped
-        if not self.is_leading:
-            raise NotLeading(self.leader)
+        self.check_leading()
         answer: asyncio.Future[tuple[Answer, State]] = asyncio.get_running_loop().create_future()
         arrived_ns = perf_counter_ns()
         self._is_urgent |= stage is Stage.COMMIT

@@ -7,14 +7,16 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import grpc
 
-from scheduler.core import Job, Rejected, State, admit, replay
+from scheduler.core import Conflict, Job, Rejected, State, admit, replay
 from scheduler.core.model.commands import Command
+from scheduler.core.model.events import Event
 from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.authorisation import unauthorised
+from scheduler.engine.proposal import Answer
 from scheduler.engine.writer import Writer
 from scheduler.identity import caller
 from scheduler.service.bulk_reads import BulkReads
-from scheduler.service.errors import rejected, starting
+from scheduler.service.errors import conflict, rejected, starting
 from scheduler.service.forecasts import ForecastCache
 from scheduler.service.questions import Questions
 from scheduler.v1 import agent_pb2
@@ -119,6 +121,22 @@ class Backend:
         answer = _after(writer, command) if only_checked else await writer.submit(command)
         if isinstance(answer, Rejected):
             raise rejected(answer, prefix)
+        return answer
+
+    async def carry_out(
+        self, check: Callable[[State, int], Answer], *, only_checked: bool = False
+    ) -> tuple[Event, ...]:
+        """Make the events durable that `check` returns on the newest state, or only return them.
+        Raises: ApiError."""
+        writer = self.writer
+        if only_checked:
+            answer = check(writer.state, writer.now_ns())
+        else:
+            answer = await writer.carry_out(check)
+        if isinstance(answer, Conflict):
+            raise conflict(str(answer))
+        if isinstance(answer, Rejected):
+            raise rejected(answer)
         return answer
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from scheduler.core import Conflict, Rejected, SchedulingOptions, State
+from scheduler.core import Rejected, SchedulingOptions, State
 from scheduler.core.admission.etag import stale
 from scheduler.core.admission.idempotency import earlier, repeated
 from scheduler.core.defrag.faster import WANTED, propose_faster
 from scheduler.core.defrag.proposal import DefragProposal, impossible_text, propose
 from scheduler.core.defrag.request import carried_out, moves_etag
 from scheduler.service.backend import Context, Servicer
-from scheduler.service.errors import conflict, infeasible, invalid, rejected
+from scheduler.service.errors import infeasible, invalid, rejected
 from scheduler.service.names import full_name_of, job_of
 from scheduler.v1 import service_pb2
 from scheduler.wire.reasons import proposal_to_proto
@@ -39,16 +39,8 @@ class DefragServicer(Servicer):
         applied = request.apply and bool(proposal.moves) and not request.validate_only
         if request.apply and (proposal.moves or not request.validate_only):
             make = partial(carried_out, proposal, request_text, request.request_id)
-            answer = (
-                make(writer.state, writer.now_ns())
-                if request.validate_only
-                else await writer.carry_out(make)
-            )
-            if isinstance(answer, Conflict):
-                raise conflict(str(answer))
-            if isinstance(answer, Rejected):
-                raise rejected(answer)
-            if proposal.moves and not answer:  # the same request was under way twice
+            events = await self._backend.carry_out(make, only_checked=request.validate_only)
+            if proposal.moves and not events:  # the same request was under way twice
                 return _repeat_answer(writer.state, request.request_id)
         return proposal_to_proto(state, proposal, etag, applied=applied)
 

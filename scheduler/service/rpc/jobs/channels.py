@@ -7,11 +7,9 @@ from contextlib import aclosing
 
 from scheduler.core.model.commands import OpenChannel
 from scheduler.core.model.lifecycle import JobState
-from scheduler.core.model.rejected import Code, Rejected
-from scheduler.engine.proposal import NotLeading
 from scheduler.identity import caller
 from scheduler.service.backend import Backend, Context, NoLog
-from scheduler.service.errors import ApiError, invalid, rejected
+from scheduler.service.errors import invalid, wrong_state
 from scheduler.service.names import job_of
 from scheduler.service.rpc.jobs.logs import place_of
 from scheduler.v1 import agent_pb2, service_pb2
@@ -43,20 +41,19 @@ class ChannelServicer:
                         exit_code=piece.exit_code if piece.HasField("exit_code") else None,
                     )
         except NoLog as error:
-            raise _not_run(str(error)) from None
+            raise wrong_state(str(error)) from None
 
     async def _admitted(
         self, request: service_pb2.OpenChannelRequest
     ) -> tuple[str, agent_pb2.OpenChannel]:
         """The host, and what its agent is asked for, once the log has it. Raises: ApiError."""
         writer = self._backend.writer
-        if not writer.is_leading:
-            raise NotLeading(writer.leader)  # agents talk to the leader alone
+        writer.check_leading()  # agents talk to the leader alone
         job = job_of(writer.state, request.name, request.uid)
         if self._backend.channels is None or job.spec.run is None:
-            raise _not_run(f"no agent runs job {job.name}")
+            raise wrong_state(f"no agent runs job {job.name}")
         if job.state is not JobState.RUNNING:
-            raise _not_run(f"job {job.name} is {job.state}, not running")
+            raise wrong_state(f"job {job.name} is {job.state}, not running")
         ranks = job.ranks.world_size
         if not 0 <= request.rank < ranks:
             raise invalid("rank", f"must be 0 to {ranks - 1}, not {request.rank}")
@@ -88,7 +85,3 @@ def _data(request: service_pb2.OpenChannelRequest) -> agent_pb2.ChannelData:
         rows=max(0, request.rows),
         columns=max(0, request.columns),
     )
-
-
-def _not_run(text: str) -> ApiError:
-    return rejected(Rejected(Code.PRECONDITION, text))

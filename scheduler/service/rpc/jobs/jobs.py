@@ -67,7 +67,6 @@ from scheduler.service.backend import Backend, Context
 from scheduler.service.errors import (
     ApiError,
     compacted,
-    conflict,
     invalid,
     invalid_input,
     rejected,
@@ -344,15 +343,8 @@ class JobServicer:
             refusal = unauthorised(newest, wanted, who)
             return refusal or carried_out(planned, wanted, state.version, newest, now_ns)
 
-        if request.validate_only:
-            answer, before = resize(state, writer.now_ns()), state
-        else:
-            answer, before = await writer.carry_out(resize), None
-        if isinstance(answer, Conflict):
-            raise conflict(str(answer))
-        if isinstance(answer, Rejected):
-            raise rejected(answer)
-        after = writer.state if before is None else replay(answer, before)
+        events = await self._backend.carry_out(resize, only_checked=request.validate_only)
+        after = replay(events, writer.state) if request.validate_only else writer.state
         job = await self._answered(after, wanted.name, wanted.uid, wanted.request_id)
         return await self._messages.of(after, job)
 
@@ -469,8 +461,7 @@ class JobServicer:
             job = await long_ended(writer, now, change.name, change.uid, field)
             if job is None:
                 raise no_job(now, change.name, change.uid) from None
-            over = Rejected(Code.PRECONDITION, f"job {job.name} is already {job.state}")
-            raise rejected(over, prefix) from None
+            raise wrong_state(f"job {job.name} is already {job.state}") from None
         job = await self._answered(state, command.name, command.uid, command.request_id)
         message = await self._messages.of(state, job)
         if only_checked:  # what it would cost

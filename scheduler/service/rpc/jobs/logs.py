@@ -11,13 +11,11 @@ from placement.fabric.tree import Fabric
 from placement.workload.roles import ranks_of_roles
 from scheduler.core import Job
 from scheduler.core.model.lifecycle import LIVE
-from scheduler.core.model.rejected import Code, Rejected
 from scheduler.engine.authorisation import Act, refused
-from scheduler.engine.proposal import NotLeading
 from scheduler.eventlog.attempts import attempt_hosts
 from scheduler.identity import caller
 from scheduler.service.backend import Context, LogSource, NoLog, RankLog, Servicer
-from scheduler.service.errors import ApiError, invalid, rejected
+from scheduler.service.errors import invalid, rejected, wrong_state
 from scheduler.service.names import any_job_of
 from scheduler.v1 import service_pb2
 
@@ -30,15 +28,14 @@ class LogServicer(Servicer):
         self, request: service_pb2.TailLogsRequest, context: Context
     ) -> AsyncIterator[service_pb2.TailLogsResponse]:
         writer, tails = self._backend.writer, self._backend.tails
-        if not writer.is_leading:
-            raise NotLeading(writer.leader)  # agents talk to the leader alone
+        writer.check_leading()  # agents talk to the leader alone
         job = await any_job_of(writer, request.name, request.uid)
         if refusal := refused(writer.state.tenants, caller(), job, Act.READ_LOGS):
             raise rejected(refusal)
         if tails is None:
-            raise _no_log("this server has no agents, so it has no logs")
+            raise wrong_state("this server has no agents, so it has no logs")
         if job.spec.run is None:
-            raise _no_log(f"no agent runs job {job.name}: its file has no `run`")
+            raise wrong_state(f"no agent runs job {job.name}: its file has no `run`")
         if not 0 <= request.rank < job.ranks.world_size:
             most = job.ranks.world_size - 1
             raise invalid("rank", f"must be 0 to {most}, not {request.rank}")
@@ -56,11 +53,10 @@ class LogServicer(Servicer):
         self, request: service_pb2.ListStepTimesRequest, context: Context
     ) -> service_pb2.ListStepTimesResponse:
         writer, times = self._backend.writer, self._backend.step_times
-        if not writer.is_leading:
-            raise NotLeading(writer.leader)
+        writer.check_leading()
         job = await any_job_of(writer, request.name)
         if times is None or job.spec.run is None:
-            raise _no_log(f"no agent runs job {job.name}: nobody says how long ranks compute")
+            raise wrong_state(f"no agent runs job {job.name}: nobody says how long ranks compute")
         response = service_pb2.ListStepTimesResponse(attempt=job.attempt)
         for step, seconds in sorted(times(job.uid, job.attempt).items()):
             response.steps.add(step=step, seconds=seconds)
@@ -76,7 +72,7 @@ class LogServicer(Servicer):
             if job.attempt == done or not job.hosts:
                 if not request.follow or job.state not in LIVE:
                     if not done:
-                        raise _no_log(f"job {job.name} has not run yet")
+                        raise wrong_state(f"job {job.name} has not run yet")
                     return
                 await asyncio.sleep(_LOOK_S)
                 job = self._now(job)
@@ -90,7 +86,7 @@ class LogServicer(Servicer):
                 done, lines = job.attempt, 0
             except NoLog as error:
                 if not request.follow or job.state not in LIVE:
-                    raise _no_log(str(error)) from None
+                    raise wrong_state(str(error)) from None
                 await asyncio.sleep(_RETRY_S)
             job = self._now(job)
 
@@ -103,7 +99,7 @@ class LogServicer(Servicer):
         if attempt != job.attempt:
             hosts = await asyncio.to_thread(attempt_hosts, writer.store, job, attempt)
         if not hosts:
-            raise _no_log(f"the log does not say any more which hosts attempt {attempt} had")
+            raise wrong_state(f"the log does not say any more which hosts attempt {attempt} had")
         fabric = writer.state.loaded_fabric
         place, rank = place_of(job, fabric, request.rank)
         gpus = fabric.gpus_per_host
@@ -115,7 +111,7 @@ class LogServicer(Servicer):
                 yield data
         except NoLog as error:
             text = f"no stacks were taken: {error}" if request.stacks else str(error)
-            raise _no_log(text) from None
+            raise wrong_state(text) from None
 
     def _now(self, job: Job) -> Job:
         return self._backend.writer.state.find(job.name, job.uid) or job
@@ -131,7 +127,3 @@ def place_of(job: Job, fabric: Fabric, rank: int) -> tuple[str, int]:
         each = zip(run.roles, ranks_of_roles(job.request), strict=True)
         is_shared |= any(role.per_host == 1 and rank in ranks for role, ranks in each)
     return job.host_names(fabric).hosts[block], block * ranks if is_shared else rank
-
-
-def _no_log(text: str) -> ApiError:
-    return rejected(Rejected(Code.PRECONDITION, text))
