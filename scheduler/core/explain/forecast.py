@@ -11,6 +11,7 @@ does not start before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from muster.structs import replace, struct
 from scheduler.core.admission.admit import admit
@@ -93,90 +94,63 @@ def forecast(
 def forecasts(state: State, now_ns: int, options: SchedulingOptions) -> Iterator[Forecast]:
     """Yield the forecast after each decision: what a later one says of a start is what an earlier
     one said, and the last one goes as far as MOST_DECISIONS allow."""
-    ahead = _Ahead(state, now_ns, options)
     waiting = frozenset((*state.index.queue, *state.index.deferred))
-    is_over = not ahead.is_waited_for
-    while not is_over:
-        is_stuck = not ahead.decide() and not ahead.advance()
-        is_over = is_stuck or not ahead.is_waited_for or ahead.decisions >= MOST_DECISIONS
-        until_ns = ahead.now_ns if ahead.is_waited_for and not is_stuck else None
-        yield Forecast(waiting, dict(ahead.starts), until_ns)
+    options = replace(options, place=options.place.part(LEAST_SEARCH))
+    starts, unknown = dict[str, ForecastStart](), set(waiting)
+    ended: tuple[str, ...] = ()  # gangs that end at this moment
     if not waiting:
-        yield Forecast(waiting, {})
-
-
-class _Ahead:
-    """The copy, and how far its time has come."""
-
-    def __init__(self, state: State, now_ns: int, options: SchedulingOptions) -> None:
-        self.now_ns, self.decisions = now_ns, 0
-        self.starts: dict[str, ForecastStart] = {}
-        self._state = state
-        self._options = replace(options, place=options.place.part(LEAST_SEARCH))
-        self._waiting = {*state.index.queue, *state.index.deferred}
-        self._ended: tuple[str, ...] = ()
-        self._next_ns: int | None = None
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether the start of somebody is still unknown."""
-        return bool(self._waiting)
-
-    def decide(self) -> bool:
-        """One decision. Whether anything came of it."""
-        self.decisions += 1
-        plan = decide(self._state, self.now_ns, self._options)
-        self._next_ns = plan.next_decision_ns
-        events = commit(self._state, plan, self.now_ns)
+        yield Forecast(waiting, starts)
+    for _ in range(MOST_DECISIONS if waiting else 0):
+        plan = decide(state, now_ns, options)
+        events = commit(state, plan, now_ns)
         if isinstance(events, Conflict) or not events:
-            return False
-        self._state = replay(events, self._state)
-        for action in plan.actions:
-            if isinstance(action, Start) and action.name in self._waiting:
-                self._started(action.name)
-        self._waiting &= {*self._state.index.queue, *self._state.index.deferred}
-        return True
+            following = _next_moment(state, now_ns, options, plan.next_decision_ns)
+            if following is None:
+                yield Forecast(waiting, dict(starts))
+                return
+            state, now_ns, ended = following
+        else:
+            state = replay(events, state)
+            for action in plan.actions:
+                if not isinstance(action, Start) or action.name not in unknown:
+                    continue
+                job = state.jobs.get(action.name)
+                if job is not None and job.state is JobState.RUNNING:  # else commit has refused it
+                    end_ns = now_ns + time_limit_ns(job, options)
+                    starts[job.name] = ForecastStart(job.name, now_ns, end_ns, ended)
+            unknown &= {*state.index.queue, *state.index.deferred}
+        yield Forecast(waiting, dict(starts), now_ns if unknown else None)
+        if not unknown:
+            return
 
-    def _started(self, name: str) -> None:
-        job = self._state.jobs.get(name)
-        if job is None or job.state is not JobState.RUNNING:
-            return  # the commit has refused it
-        end_ns = self.now_ns + time_limit_ns(job, self._options)
-        self.starts[name] = ForecastStart(name, self.now_ns, end_ns, self._ended)
-        self._waiting.discard(name)
 
-    def advance(self) -> bool:
-        """Move to the next moment at which something changes; return whether there is one."""
-        state, now_ns = self._state, self.now_ns
-        gangs, _ = releases(state, now_ns, self._options)
-        returns = repairs(state, now_ns)
-        moments = [at_ns for at_ns in self._edges() if at_ns > now_ns]
-        moments += [gangs[0].end_ns] if gangs else []
-        moments += [returns[0][0]] if returns else []
-        if not moments:
-            return False
-        self.now_ns = min(moments)
-        self._ended = tuple(gang.name for gang in gangs if gang.end_ns <= self.now_ns)
-        for name in self._ended:
-            if not self._happens(EndJob(name, JobState.COMPLETED)):
-                self._happens(CancelJob(name))
-        for at_ns, hosts in returns:
-            if at_ns <= self.now_ns:
-                name = state.loaded_fabric.hosts[hosts.bit_length() - 1]
-                self._happens(ReportHost(name, "repaired"))
-        return True
+def _next_moment(
+    state: State, now_ns: int, options: SchedulingOptions, decision_ns: int | None
+) -> tuple[State, int, tuple[str, ...]] | None:
+    """Return the state when something changes next, that time, and the gangs that end then; None:
+    nothing does. `decision_ns`: when the decision wants the next one."""
+    gangs, _ = releases(state, now_ns, options)
+    returns = repairs(state, now_ns)
+    edges = [(booking.window.start_ns, booking.window.end_ns) for booking in state.windows.values()]
+    moments = [*chain.from_iterable(edges), next_eligible_ns(state), decision_ns]
+    ahead = [at_ns for at_ns in moments if at_ns is not None and at_ns > now_ns]
+    ahead += [gangs[0].end_ns] if gangs else []
+    ahead += [returns[0][0]] if returns else []
+    if not ahead:
+        return None
+    now_ns = min(ahead)
+    ended = tuple(gang.name for gang in gangs if gang.end_ns <= now_ns)
+    for name in ended:
+        over = _after(state, EndJob(name, JobState.COMPLETED), now_ns)
+        state = over or _after(state, CancelJob(name), now_ns) or state
+    for at_ns, hosts in returns:
+        if at_ns <= now_ns:
+            name = state.loaded_fabric.hosts[hosts.bit_length() - 1]
+            state = _after(state, ReportHost(name, "repaired"), now_ns) or state
+    return state, now_ns, ended
 
-    def _edges(self) -> Iterator[int]:
-        """When windows open and close, begin times come, and the decision wanted the next one."""
-        for window in self._state.windows.values():
-            yield from (window.window.start_ns, window.window.end_ns)
-        for at_ns in (next_eligible_ns(self._state), self._next_ns):
-            if at_ns is not None:
-                yield at_ns
 
-    def _happens(self, command: Command) -> bool:
-        answer = admit(self._state, command, self.now_ns)
-        if isinstance(answer, Rejected):
-            return False
-        self._state = replay(answer, self._state)
-        return True
+def _after(state: State, command: Command, now_ns: int) -> State | None:
+    """Return the state after a command; None where it is refused."""
+    answer = admit(state, command, now_ns)
+    return None if isinstance(answer, Rejected) else replay(answer, state)
