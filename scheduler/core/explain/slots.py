@@ -82,69 +82,53 @@ def slots(
         if gpus < 1 or gpus % fabric.gpus_per_host:
             message = f"{gpus} GPUs do not fill whole hosts of {fabric.gpus_per_host}"
             raise BadInput("sizes", message)
-    counter = _Counter(state, now_ns, options, asker)
+    name = next(name for i in count() if (name := f"slot-{i}") not in state.jobs)
+    answer = admit(state, SubmitJob(_spec(state, asker, name, 1), ""), now_ns)
+    if isinstance(answer, Rejected) and answer.code is Code.INVALID:  # of any size
+        raise BadInput(answer.violations[0].field, answer.violations[0].message)
+    find = make_placer(state, options, now_ns=now_ns)
+    cycle = SchedulingCycle(state, now_ns, options, state.free, find, find)
+    for _ in cycle.verdicts():  # every waiting job passes it first
+        pass
+
+    def job_of(hosts: int) -> Job:
+        spec = _spec(state, asker, name, hosts)
+        job = Job(spec, "", hosts, hosts, now_ns, state.version + 1, state_ns=now_ns)
+        return owned(job, state.tenants)
+
+    def most(hosts: int) -> int:
+        """How many jobs of so many hosts would start, one after the other."""
+        totals = range(1, cycle.free.bit_count() // hosts + 1)
+        return bisect_left(totals, 1, key=lambda k: not cycle.may_start(job_of(k * hosts)))
+
+    def count_of(gpus: int) -> SlotCount:
+        hosts = gpus // fabric.gpus_per_host
+        in_all, whole = most(hosts), [each // hosts for each in usable]
+        by_domain = tuple(min(in_all, each) for each in whole)
+        return SlotCount(gpus, hosts, in_all, min(in_all, sum(whole)), by_domain)
+
+    job, tiers = job_of(1), fabric.tiers
+    masks = domain_masks(fabric, tiers[0].name) if tiers else ()
+    reach = cycle.allowance(job).reach
+    usable = tuple((reach & mask).bit_count() for mask in masks)
     return Slots(
-        counter.tenant,
-        counter.free.bit_count(),
-        counter.reach.bit_count(),
-        counter.domains,
-        tuple((counter.free & mask).bit_count() for mask in counter.masks),
-        counter.usable,
-        counter.most(1),
-        tuple(counter.count(gpus) for gpus in sizes),
+        job.tenant,
+        cycle.free.bit_count(),
+        reach.bit_count(),
+        tuple(tiers[0].domains) if tiers else (),
+        tuple((cycle.free & mask).bit_count() for mask in masks),
+        usable,
+        most(1),
+        tuple(map(count_of, sizes)),
     )
 
 
-class _Counter:
-    """Asks a cycle that every waiting job has passed."""
-
-    def __init__(self, state: State, now_ns: int, options: SchedulingOptions, asker: Asker) -> None:
-        self._state, self._now_ns, self._asker = state, now_ns, asker
-        self._gpus = state.loaded_fabric.gpus_per_host
-        self._name = next(name for i in count() if (name := f"slot-{i}") not in state.jobs)
-        self._check()
-        find = make_placer(state, options, now_ns=now_ns)
-        self._cycle = SchedulingCycle(state, now_ns, options, state.free, find, find)
-        for _ in self._cycle.verdicts():
-            pass
-        tiers = state.loaded_fabric.tiers
-        self.domains: tuple[str, ...] = tuple(tiers[0].domains) if tiers else ()
-        self.masks = domain_masks(state.loaded_fabric, tiers[0].name) if tiers else ()
-        job = self._job(1)
-        self.tenant = job.tenant
-        self.free = self._cycle.free
-        self.reach = self._cycle.allowance(job).reach
-        self.usable = tuple((self.reach & mask).bit_count() for mask in self.masks)
-
-    def _check(self) -> None:
-        """Raises: BadInput when nobody could submit such a job, however small."""
-        answer = admit(self._state, SubmitJob(self._spec(1), ""), self._now_ns)
-        if isinstance(answer, Rejected) and answer.code is Code.INVALID:
-            raise BadInput(answer.violations[0].field, answer.violations[0].message)
-
-    def _spec(self, hosts: int) -> JobSpec:
-        axes, asker = Parallelism(tp=self._gpus, dp=hosts), self._asker
-        return JobSpec(
-            self._name,
-            Request(axes, (("tp", 0), ("dp", 0)), spares=NO_SPARES),
-            time_limit_s=asker.time_limit_s,
-            tenant=asker.tenant,
-            priority_class=asker.priority_class,
-        )
-
-    def _job(self, hosts: int) -> Job:
-        spec, now_ns = self._spec(hosts), self._now_ns
-        job = Job(spec, "", hosts, hosts, now_ns, self._state.version + 1, state_ns=now_ns)
-        return owned(job, self._state.tenants)
-
-    def most(self, hosts: int) -> int:
-        """How many jobs of so many hosts would start, one after the other."""
-        totals = range(1, self.free.bit_count() // hosts + 1)
-        return bisect_left(totals, 1, key=lambda k: not self._cycle.may_start(self._job(k * hosts)))
-
-    def count(self, gpus: int) -> SlotCount:
-        hosts = gpus // self._gpus
-        most = self.most(hosts)
-        by_domain = tuple(min(most, usable // hosts) for usable in self.usable)
-        inside = min(most, sum(usable // hosts for usable in self.usable))
-        return SlotCount(gpus, hosts, most, inside, by_domain)
+def _spec(state: State, asker: Asker, name: str, hosts: int) -> JobSpec:
+    axes = Parallelism(tp=state.loaded_fabric.gpus_per_host, dp=hosts)
+    return JobSpec(
+        name,
+        Request(axes, (("tp", 0), ("dp", 0)), spares=NO_SPARES),
+        time_limit_s=asker.time_limit_s,
+        tenant=asker.tenant,
+        priority_class=asker.priority_class,
+    )
