@@ -23,7 +23,7 @@ import numpy as np
 
 from muster.structs import struct
 from placement.fabric.hostset import Mask
-from placement.fabric.tree import Floats, Ints
+from placement.fabric.tree import Ints
 from placement.grid.block_grid import BlockGrid
 from placement.workload.request import Request
 from placement.workload.traffic import AxisTraffic, Pattern, axis_traffic, groups_of
@@ -104,19 +104,6 @@ class Hypergraph:
         for ends in (self.tail, self.head):
             np.add.at(paid, layout[ends[apart]], self.weight[apart])
         return paid
-
-    def egress(self, layout: Ints, zones: int) -> Floats:
-        """Compute the weight that leaves each zone: of a cut edge each end sends half, and a group
-        leaves the domains that it touches equally. Shape: (zones,)."""
-        leaving = np.zeros(zones)
-        edges = self.paid_by_zone(layout)
-        leaving[: len(edges)] = edges / 2
-        group, zone, held = _summed(self.group, layout[self.members], self.counts, zones)
-        total = np.bincount(group, held)[group]
-        touched = np.bincount(group)[group]
-        share = np.where(self.is_clique[group], held * (total - held), (touched - 1) / touched)
-        np.add.at(leaving, zone, self.group_weight[group] * share)
-        return leaving
 
     def period(self, order: Ints) -> int:
         """Return the least shift of blocks in a closed order that maps the graph onto itself."""
@@ -352,26 +339,29 @@ def block_graph(request: Request, gpus_per_host: int) -> Hypergraph | None:
         scale = exact
     block, made = np.arange(world) // gpus_per_host, _Builder()
     for t in axes:
-        if t.pattern is Pattern.TREE:
-            tail, head, parts = tree_edges(t.size, t.node)
-            once, lines = tail < head, groups_of(block, t)
-            each = 2 * parts[once] * floor(t.tree_part * scale)
-            made.edges(lines[:, tail[once]], lines[:, head[once]], each)
-            continue
-        if t.pattern is Pattern.PAIRS:
-            near, far = np.split(groups_of(block, t)[0], [t.ranks])
-            tail, head = np.meshgrid(np.unique(near), np.unique(far))
-            made.edges(tail, head, t.edge_bytes * gpus_per_host**2 * scale)
-            continue
-        if t.pattern is Pattern.HIERARCHICAL:
-            lines = groups_of(block, t)
-            unique, count = np.unique(lines, axis=0, return_counts=True)
-            weight = count * (t.edge_bytes * t.size * scale // (t.size - 1))
-            made.groups(unique, weight, is_clique=False)
-            continue
-        for step in range(1, _steps(t) + 1):
-            here, there, each = _ranks(t, step, world)
-            made.edges(block[here], block[there], each * scale)
+        lines, each = groups_of(block, t), t.edge_bytes * scale
+        match t.pattern:
+            case Pattern.RING:
+                made.edges(lines, np.roll(lines, -1, axis=1), each)
+            case Pattern.CHAIN:
+                made.edges(lines[:, :-1], lines[:, 1:], each)
+                made.edges(lines[:, -1], lines[:, 0], t.wrap_bytes * scale)
+            case Pattern.ALL_TO_ALL:
+                for step in range(1, t.size):
+                    made.edges(lines, np.roll(lines, -step, axis=1), each)
+            case Pattern.HIERARCHICAL:
+                unique, count = np.unique(lines, axis=0, return_counts=True)
+                weight = count * (t.edge_bytes * t.size * scale // (t.size - 1))
+                made.groups(unique, weight, is_clique=False)
+            case Pattern.PAIRS:
+                near, far = np.split(lines[0], [t.ranks])
+                tail, head = np.meshgrid(np.unique(near), np.unique(far))
+                made.edges(tail, head, each * gpus_per_host**2)
+            case Pattern.TREE:
+                tail, head, parts = tree_edges(t.size, t.node)
+                once = tail < head
+                sent = 2 * parts[once] * floor(t.tree_part * scale)
+                made.edges(lines[:, tail[once]], lines[:, head[once]], sent)
     return made.graph(world // gpus_per_host, scale)
 
 
@@ -405,25 +395,4 @@ def _links(traffic: AxisTraffic, world: int, gpus_per_host: int) -> int:
         return ranks * (traffic.size - ranks) // gpus_per_host**2
     if traffic.pattern is Pattern.TREE:
         return ranks // traffic.size * len(tree_edges(traffic.size, traffic.node)[0]) // 2
-    return ranks * _steps(traffic)
-
-
-def _steps(traffic: AxisTraffic) -> int:
-    return traffic.size // 2 if traffic.pattern is Pattern.ALL_TO_ALL else 1
-
-
-def _ranks(traffic: AxisTraffic, step: int, world: int) -> Triples:
-    """Ranks `step` apart on one axis, and the bytes between them both ways."""
-    n, stride, w = traffic.size, traffic.stride, traffic.edge_bytes
-    rank = np.arange(traffic.ranks or world)
-    index = rank // stride % n
-    there = rank + ((index + step) % n - index) * stride
-    match traffic.pattern:
-        case Pattern.CHAIN:
-            each = np.where(index == n - 1, traffic.wrap_bytes, w)
-        case Pattern.ALL_TO_ALL:
-            # Both ways; half way round a pair of ranks is met from either side.
-            each = np.full(len(rank), w if 2 * step == n else 2 * w)
-        case _:
-            each = np.full(len(rank), w)
-    return rank + traffic.first, there + traffic.first, each
+    return ranks * (traffic.size // 2 if traffic.pattern is Pattern.ALL_TO_ALL else 1)

@@ -14,17 +14,16 @@ from placement.bound.size_relaxation import SizeBound
 from placement.grid.block_grid import BlockGrid, joint_cost, shared
 from placement.grid.layout import counts, layout_cost
 from placement.kernels import INFINITE
-from placement.objective.cut import cut_by_axis, egress
+from placement.objective.cut import cut_by_axis
 from placement.proof import branching, node
 from placement.proof.branch_and_price import Prover
 from placement.proof.branching import Decision
 from placement.proof.master import Counter, Master, Range
 from placement.replace.swaps import added_cut
-from placement.search.graph_slicing import grid_sweeper
 from placement.solver import LpSolution
 from placement.tiers.grid_zones import solve_zones
 from placement.workload.request import Collective, Limits, Request
-from tests.build import flat, request
+from tests.build import request
 from tests.property.grids import assignments, grid_of, requests
 
 
@@ -195,18 +194,6 @@ def test_the_zone_step_encloses_the_optimum(
     step = solve_zones(grid, capacities, reserved, Limits(rounds=30, trees=60))
     assert np.all(np.bincount(step.layout.ravel(), minlength=len(capacities)) <= capacities)
     assert step.bound <= cheapest(grid, capacities) <= step.cost == layout_cost(grid, step.layout)
-
-
-@given(req=requests(), seed=st.integers(0, 2**32 - 1))
-def test_egress_of_zones_is_what_the_referee_counts(req: Request, seed: int) -> None:
-    grid = grid_of(req)
-    layout = np.random.default_rng(seed).integers(0, 3, (grid.rows, grid.width))
-    by_block = np.empty(grid.size, dtype=np.int64)
-    by_block[grid.block] = layout
-    fabric = flat(grid.size, grid.size, grid.size, gpus=2)
-    hosts = (by_block * grid.size + np.arange(grid.size)).tolist()
-    leaving = grid_sweeper(grid).graph.egress(layout.ravel(), 3) * float(grid.unit)
-    assert np.allclose(leaving, egress(fabric, req, hosts), atol=2)
 
 
 @given(req=requests(), doubled=st.integers(0, 500))
