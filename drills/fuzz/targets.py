@@ -28,10 +28,9 @@ from scheduler.files.errors import InputError
 from scheduler.files.fabrics import overlay
 from scheduler.files.health.policyfile import load_health
 from scheduler.files.health.slurmnodes import load_slurm
-from scheduler.files.inputs import load_busy, load_fabric, load_job
+from scheduler.files.inputs import load_busy, load_fabric, load_job, load_placement
 from scheduler.files.job import job_from_mapping
 from scheduler.files.job_keys import JobKeys, parse_spares
-from scheduler.files.old_placement import load_placement
 from scheduler.files.step_table import read_table
 from scheduler.files.tenants import load_tenants
 from scheduler.files.windows import load_windows

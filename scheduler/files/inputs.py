@@ -8,16 +8,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from muster.structs import struct
-from placement import BadInput
+from placement import BadInput, Hint
 from placement.fabric import hostlist, hostset
+from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.fabric.reader import PRESETS, from_spec, preset
 from placement.fabric.tree import Fabric
+from placement.workload.request import Request
 from scheduler.core.model.job import JobSpec
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.job import job_from_document, job_from_mapping
@@ -38,12 +42,15 @@ __all__ = [
     "job_from_mapping",
     "load_busy",
     "load_fabric",
+    "load_hint",
     "load_job",
     "parse_spares",
     "read_job",
     "read_jobs",
 ]
 
+Item = TypeVar("Item")
+GONE = -1  # in place of a host that a fabric does not have
 _LOOKS_LIKE_FILE = re.compile(r"/|\.(ya?ml|json)$")
 
 
@@ -136,19 +143,45 @@ def load_busy(path: str, fabric: Fabric) -> HostSet:
 
     Raises: InputError with every line that names no host of `fabric`.
     """
-    busy: list[int] = []
-    problems: list[Problem] = []
+    return hostset.of(_read_lines(path, lambda text: _hosts(text, fabric)))
+
+
+def load_hint(path: str, fabric: Fabric, request: Request, slack: float) -> Hint:
+    """Read the old placement that `--near` names. Raises: InputError as `load_placement`, or when
+    the job has another number of blocks."""
+    hint = Hint(load_placement(path, fabric), slack)
+    try:
+        hint.check(request.parallelism.world_size // gpus_wanted(fabric, request.where), fabric)
+    except BadInput as error:
+        raise InputError(Problem("", error.message, path)) from None
+    return hint
+
+
+def load_placement(path: str, fabric: Fabric) -> tuple[int, ...]:
+    """Read hosts in block order, GONE for one that the fabric does not have: a name or a hostlist
+    range a line, what follows the name ignored (`slots=8`); a name repeated for each rank counts
+    once. Raises: InputError when none of its hosts is of this fabric."""
+    names = _read_lines(path, lambda text: hostlist.expand(text.split()[0]))
+    hosts = tuple(fabric.index_by_name.get(name, GONE) for name, _ in groupby(names))
+    if all(host == GONE for host in hosts):
+        message = f"names no hosts of {fabric.name}, which are named like {fabric.hosts[0]}"
+        raise InputError(Problem("", message, path))
+    return hosts
+
+
+def _read_lines(path: str, read: Callable[[str], list[Item]]) -> list[Item]:
+    """Return what each line of a file stands for, without comments. Raises: InputError with every
+    line that is refused."""
+    found, problems = list[Item](), list[Problem]()
     for number, row in enumerate(read_text(path).splitlines(), start=1):
         text = row.partition("#")[0].strip()
-        if not text:
-            continue
         try:
-            busy += _hosts(text, fabric)
+            found += read(text) if text else []
         except BadInput as error:
             problems.append(Problem("", error.message, path, number))
     if problems:
         raise InputError(*problems)
-    return hostset.of(busy)
+    return found
 
 
 def _hosts(text: str, fabric: Fabric) -> list[int]:

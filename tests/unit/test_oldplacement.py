@@ -1,11 +1,10 @@
 """Files that say where a gang was."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from scheduler.files.old_placement import GONE, load_hint, load_placement
+from scheduler.files.inputs import GONE, load_hint, load_placement
 from tests.build import fabric, request
 from tests.refusals import file_refusal
 
@@ -24,7 +23,6 @@ def read(tmp_path: Path, text: str) -> tuple[int, ...]:
         "z0-r0-h1\nz1-r1-h0\n",
         "# old\nz0-r0-h1 slots=8\n\nz1-r1-h0  # last\n",
         "z0-r0-h1\nz0-r0-h1\nz1-r1-h0\nz1-r1-h0\n",  # a line for each rank
-        json.dumps({"outcome": "placed", "hosts": ["z0-r0-h1", "z1-r1-h0"]}),
     ],
 )
 def test_hosts_in_block_order(tmp_path: Path, text: str) -> None:
@@ -42,11 +40,8 @@ def test_a_host_that_the_fabric_does_not_have_is_gone(tmp_path: Path) -> None:
 def test_what_is_no_placement_is_named(tmp_path: Path) -> None:
     for text, message in {
         "": "names no hosts",
-        "node-1\nnode-2\n": "small has none of its hosts, such as 'node-1'",
+        "node-1\nnode-2\n": "names no hosts of small, which are named like z0-r0-h0",
         "z0-r[0-h1\n": ":1: unbalanced brackets",
-        '{"hosts": ' + "[" * 100_000: "is not JSON",
-        '{"outcome": "insufficient"}': "outcome: is 'insufficient', not a placement",
-        '{"hosts": [1, 2]}': "hosts: must be a list of host names",
     }.items():
         told = file_refusal(lambda path: load_placement(path, FABRIC), tmp_path / "old", text)
         assert told.startswith("old:")

@@ -100,7 +100,7 @@ def place_command(
     ] = None,
     near: Annotated[
         Path | None,
-        typer.Option(help="An old placement (JSON answer or hostfile) to stay close to."),
+        typer.Option(help="An old placement (`-o hostfile`) to stay close to."),
     ] = None,
     near_slack: Annotated[
         float | None,
@@ -132,7 +132,6 @@ def place_command(
     """
     from scheduler.cli import plot
     from scheduler.files import inputs
-    from scheduler.files.old_placement import load_hint
 
     if picture is not None:
         plot.check_path(picture)
@@ -144,7 +143,11 @@ def place_command(
     if len(files) > 1 and (alone := near or picture or certificate):
         raise typer.BadParameter(f"has several jobs, and {alone} is for one", param_hint=job)
     taken = inputs.load_busy(str(busy), network) if busy else 0
-    hint = load_hint(str(near), network, files[0].spec.request, near_slack or 0.0) if near else None
+    hint = (
+        inputs.load_hint(str(near), network, files[0].spec.request, near_slack or 0.0)
+        if near
+        else None
+    )
     codes = list[int]()
     for file in files:
         cluster = cluster_of(file, network, taken, links)

@@ -167,14 +167,13 @@ def test_shares_outside_0_to_1_are_bad_input(place: Muster, value: str) -> None:
 
 
 def test_near_its_old_hosts_only_what_is_lost_moves(place: Muster) -> None:
-    write(place("--format", "json").out, "old.json")
-    old = json.loads(Path("old.json").read_text())
-    again = place("--format", "json", "--near", "old.json").json
+    write(place("--format", "hostfile").out, "old.txt")
+    old = place("--format", "json").json
+    again = place("--format", "json", "--near", "old.txt").json
     assert (again["moved"], again["hosts"]) == (0, old["hosts"])
     cut = old["cut"]["zone"]["bytes_per_step"]
     assert again["near"] == {"slack": 0.0, "lost_hosts": 0, "bytes_per_step": cut}
-    assert "moved 0 of 10 blocks; in its old place it would cut" in place("--near", "old.json").out
-    write("\n".join(old["hosts"]), "old.txt")
+    assert "moved 0 of 10 blocks; in its old place it would cut" in place("--near", "old.txt").out
     write(f"{old['hosts'][-1]}\n", "busy.txt")
     near = ("--near", "old.txt", "--busy", "busy.txt", "--near-slack", "9")
     assert "moved 1 of 10 blocks; 1 old host is not free" in place(*near).out
