@@ -7,13 +7,12 @@ import io
 from collections.abc import Sequence
 
 from scheduler.cli.render.goodput import NS_PER_S, elapsed_text
-from scheduler.cli.render.messages import plain
 from scheduler.cli.render.text import columns, percent_text
 from scheduler.v1 import job_pb2, service_pb2
 
 _COUNTS = ("jobs", "completed", "failed", "cancelled", "restarts")
 _PARTS = tuple(
-    (number, plain(name, "GOODPUT_PART_"))
+    (number, name.removeprefix("GOODPUT_PART_").lower())
     for name, number in job_pb2.GoodputPart.items()
     if number not in (job_pb2.GOODPUT_PART_UNSPECIFIED, job_pb2.GOODPUT_PART_QUEUEING)
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from placement.fabric import hostlist
-from scheduler.cli.render.messages import plain
-from scheduler.cli.render.text import columns, counted
+from scheduler.cli.render.text import columns, counted, enum_word
 from scheduler.files.errors import one_line
 from scheduler.v1 import service_pb2
 
@@ -47,11 +46,9 @@ def ranges(names: Sequence[str]) -> str:
 
 
 def _refusals(refusals: Sequence[service_pb2.FabricRefusal]) -> str:
-    obstacle = service_pb2.FabricObstacle.Name
     rows = [["NAME", "OBSTACLE", "DETAIL"]]
     rows += [
-        [each.subject, plain(obstacle(each.obstacle), "FABRIC_OBSTACLE_"), one_line(each.detail)]
-        for each in refusals
+        [each.subject, enum_word(each, "obstacle"), one_line(each.detail)] for each in refusals
     ]
     held = (service_pb2.FABRIC_OBSTACLE_GANG, service_pb2.FABRIC_OBSTACLE_SPARE)
     drain = [each.subject for each in refusals if each.obstacle in held]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.cli.render.messages import plain
-from scheduler.cli.render.text import columns, percent_text
+from scheduler.cli.render.text import columns, enum_word, percent_text
 from scheduler.v1 import job_pb2
 
 NS_PER_S = 10**9
@@ -22,7 +21,7 @@ def goodput_text(goodput: job_pb2.Goodput) -> str:
 
 
 def _row(share: job_pb2.GoodputShare) -> tuple[str, str, str, str]:
-    name = plain(job_pb2.GoodputPart.Name(share.part), "GOODPUT_PART_")
+    name = enum_word(share, "part")
     if share.part == job_pb2.GOODPUT_PART_SPARE:
         return (f"{name}s held", "", "", _hours(share.gpu_hours))
     time = elapsed_text(share.duration.ToNanoseconds() / NS_PER_S)

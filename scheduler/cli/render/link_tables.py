@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.cli.render.messages import plain, time_text
-from scheduler.cli.render.tables import Column, ListTable
+from scheduler.cli.render.messages import time_text
+from scheduler.cli.render.tables import Column, ListTable, enum_column
 from scheduler.cli.render.text import gbps_text, percent_text
 from scheduler.core.wording import share_text
 from scheduler.v1 import link_pb2
@@ -19,7 +19,7 @@ LINKS = ListTable(
         Column("CAPACITY", lambda link: gbps_text(link.built_gbps), is_right=True),
         Column("BUSY", lambda link: _share(link.busy_share)),
         Column("RENEWALS", lambda link: _share(link.renewal_share)),
-        Column("USE", lambda link: _use(link)),
+        enum_column("USE", "use"),
         Column("SINCE", lambda link: _since(link), is_minor=True),
         Column("WINDOWS", lambda link: " ".join(link.windows) or "-"),
         Column("CROSSED BY", lambda link: _crossed_by(link), is_text=True),
@@ -57,10 +57,6 @@ def _carries(link: link_pb2.Link) -> str:
     now = share_text(round(link.carried_share, 6))
     reported = share_text(link.share)
     return now if now == reported else f"{now} ({reported} outside the window)"
-
-
-def _use(link: link_pb2.Link) -> str:
-    return plain(link_pb2.LinkUse.Name(link.use), "LINK_USE_")
 
 
 def _why(link: link_pb2.Link) -> str:

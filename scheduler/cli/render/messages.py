@@ -19,6 +19,7 @@ from scheduler.cli.render.text import (
     bytes_text,
     columns,
     counted,
+    enum_word,
     gap_text,
     gpus_text,
     seconds_text,
@@ -66,11 +67,11 @@ _UNITS: Final[dict[str, tuple[str, Callable[[Decimal], object]]]] = {
 
 
 def job_state(job: job_pb2.Job | service_pb2.ExplainJobResponse) -> str:
-    return plain(job_pb2.JobState.Name(job.state), "JOB_STATE_")
+    return enum_word(job, "state")
 
 
 def outcome(answer: placement_pb2.Answer) -> str:
-    return plain(placement_pb2.Outcome.Name(answer.outcome), "OUTCOME_")
+    return enum_word(answer, "outcome")
 
 
 def jobs_table(jobs: Sequence[job_pb2.Job]) -> ListTable:
@@ -260,7 +261,7 @@ def _waits(job: job_pb2.Job) -> list[tuple[str, str]]:
 
 
 def _dependency(term: job_pb2.Dependency) -> str:
-    kind = job_pb2.DependencyKind.Name(term.kind).removeprefix("DEPENDENCY_KIND_").lower()
+    kind = enum_word(term, "kind")
     return f"{kind}:{term.job}" if term.job else kind
 
 
@@ -347,7 +348,7 @@ def answer_text(answer: placement_pb2.Answer) -> str:
 
 
 def change_text(change: service_pb2.WatchJobsResponse) -> str:
-    kind = plain(service_pb2.JobChange.Name(change.change), "JOB_CHANGE_")
+    kind = enum_word(change, "change")
     job = change.job
     parts = [str(change.version), time_text(change.change_time), kind, job.name, job_state(job)]
     return one_line("  ".join([*parts, job.reason] if job.reason else parts))
@@ -356,10 +357,7 @@ def change_text(change: service_pb2.WatchJobsResponse) -> str:
 def hosts_change_text(change: service_pb2.WatchHostsResponse) -> str:
     """Write a line for each host that changed."""
     begin = f"{change.version}  {time_text(change.change_time)}"
-    rows = (
-        (host.name, plain(host_pb2.HostState.Name(host.state), "HOST_STATE_"), host_words(host))
-        for host in change.hosts
-    )
+    rows = ((host.name, enum_word(host, "state"), host_words(host)) for host in change.hosts)
     removed = ((host, "removed", "not in the fabric any more") for host in change.removed)
     lines = (one_line("  ".join(filter(None, (begin, *row)))) for row in (*rows, *removed))
     return "\n".join(lines)
@@ -397,7 +395,7 @@ def hosts_text(hosts: Sequence[host_pb2.Host]) -> str:
 
 
 def host_state(host: host_pb2.Host) -> str:
-    return plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
+    return enum_word(host, "state")
 
 
 def _holders(host: host_pb2.Host) -> str:
@@ -452,7 +450,7 @@ def measures_table(answer: service_pb2.ListHostsResponse) -> str:
     """Return a line for each host: its name, its state, and what was measured or why it is out."""
     rows = [("HOST", "STATE", "MEASURED")]
     for host in answer.hosts:
-        state = plain(host_pb2.HostState.Name(host.state), "HOST_STATE_")
+        state = enum_word(host, "state")
         words = filter(None, (host_words(host), measures_text(host.record)))
         rows.append((host.name, state, "; ".join(words)))
     return columns(rows)
@@ -542,7 +540,3 @@ def host_ranges(names: Sequence[str]) -> str:
 def time_text(moment: Timestamp) -> str:
     """Show a time to the second, in UTC."""
     return moment.ToJsonString()[:19] + "Z"
-
-
-def plain(name: str, prefix: str) -> str:
-    return name.removeprefix(prefix).lower()

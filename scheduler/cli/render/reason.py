@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler.cli.render.messages import answer_text, job_state, placement_rows, plain, time_text
+from scheduler.cli.render.messages import answer_text, job_state, placement_rows, time_text
 from scheduler.cli.render.restart import options_text, shortages_text
-from scheduler.cli.render.text import bytes_text, columns, counted, percent_text, seconds_text
+from scheduler.cli.render.text import (
+    bytes_text,
+    columns,
+    counted,
+    enum_word,
+    percent_text,
+    seconds_text,
+)
 from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 
 MOST_OBSTACLES = 20
@@ -122,7 +129,7 @@ def _tables(reason: advice_pb2.Reason) -> list[str]:
 
 
 def _obstacle_row(obstacle: advice_pb2.Obstacle) -> tuple[str, str, str, str]:
-    kind = plain(advice_pb2.ObstacleKind.Name(obstacle.kind), "OBSTACLE_KIND_").replace("_", " ")
+    kind = enum_word(obstacle, "kind").replace("_", " ")
     until = "-"
     if obstacle.HasField("clear_time"):
         basis = _BASES.get(obstacle.basis)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from scheduler.cli.render.text import bytes_text, columns, counted
+from scheduler.cli.render.text import bytes_text, columns, counted, enum_word
 from scheduler.v1 import spares_pb2
 
 if TYPE_CHECKING:  # a client does without what places
@@ -39,7 +39,7 @@ def _shortage_line(zone: SpareShortage | spares_pb2.SpareShortage) -> str:
 
 
 def _option_row(option: spares_pb2.WeighedOption) -> tuple[str, ...]:
-    name = spares_pb2.RestartOption.Name(option.option).removeprefix("RESTART_OPTION_").lower()
+    name = enum_word(option, "option")
     if not option.possible:
         return (f"  {name}", "-", "-", "-", "-", option.note)
     rise = option.cut_rise_bytes_per_step

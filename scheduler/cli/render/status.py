@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from scheduler.cli.render.link_tables import LINKS
-from scheduler.cli.render.messages import plain, time_text
-from scheduler.cli.render.tables import Column, ListTable, number_column, terminal_view
-from scheduler.cli.render.text import NEGLIGIBLE, bytes_text, counted, percent_text
+from scheduler.cli.render.messages import time_text
+from scheduler.cli.render.tables import Column, ListTable, enum_column, number_column, terminal_view
+from scheduler.cli.render.text import NEGLIGIBLE, bytes_text, counted, enum_word, percent_text
 from scheduler.core.wording import duration
-from scheduler.v1 import job_pb2, placement_pb2, service_pb2, status_pb2
+from scheduler.v1 import placement_pb2, service_pb2, status_pb2
 
 MOST_DOMAINS = 32  # lines on one screen
 
@@ -108,14 +108,11 @@ def _gangs_text(answer: service_pb2.GetStatusResponse) -> str:
 
 
 def _gangs(server: status_pb2.ServerStatus) -> ListTable:
-    def state(gang: status_pb2.GangStatus) -> str:
-        return plain(job_pb2.JobState.Name(gang.state), "JOB_STATE_")
-
     return ListTable(
         (
             Column("GANG", lambda gang: gang.job),
             Column("TENANT", lambda gang: gang.tenant, is_minor=True),
-            Column("STATE", state),
+            enum_column("STATE", "state"),
             number_column("ATTEMPT", "attempt", is_minor=True),
             Column("SINCE", lambda gang: _ago(gang.start_time, server), is_right=True),
             number_column("HOSTS", "hosts"),
@@ -163,7 +160,7 @@ _INCIDENTS = ListTable(
 
 
 def _incident_kind(incident: status_pb2.Incident) -> str:
-    return plain(status_pb2.IncidentKind.Name(incident.kind), "INCIDENT_KIND_").replace("_", " ")
+    return enum_word(incident, "kind").replace("_", " ")
 
 
 def incidents_text(answer: service_pb2.ListIncidentsResponse) -> str:
@@ -178,7 +175,7 @@ def incidents_text(answer: service_pb2.ListIncidentsResponse) -> str:
 def _outcome(incident: status_pb2.Incident) -> str:
     if not incident.job:
         return "no gang stopped"
-    word = plain(status_pb2.IncidentOutcome.Name(incident.outcome), "INCIDENT_OUTCOME_")
+    word = enum_word(incident, "outcome")
     word = {"open": "undecided"}.get(word, word.replace("_", " "))
     return f"{word}: {incident.outcome_detail}" if incident.outcome_detail else word
 

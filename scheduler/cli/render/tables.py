@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from muster.structs import struct
-from scheduler.cli.render.text import columns
+from scheduler.cli.render.text import columns, enum_word
 from scheduler.files.errors import one_line
 
 LEAST_WIDTH = 12  # of a column that is cut to fit a terminal
@@ -60,6 +60,11 @@ class Column:
 def number_column(head: str, field: str, *, is_minor: bool = False) -> Column:
     """Return a column of the whole numbers that the message has in `field`."""
     return Column(head, lambda row: f"{getattr(row, field):,}", is_right=True, is_minor=is_minor)
+
+
+def enum_column(head: str, field: str, *, is_wide: bool = False) -> Column:
+    """Return a column of the words for an enum that the message has in `field`."""
+    return Column(head, lambda row: enum_word(row, field), is_wide=is_wide)
 
 
 @struct(frozen=True, slots=True)

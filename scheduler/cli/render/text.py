@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from scheduler.files.errors import one_line
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 # Seconds in a unit, its name, and from how many seconds on it is taken.
 _LONG = (
@@ -109,3 +113,10 @@ def gbps_text(gbps: float) -> str:
     Tbit/s."""
     value, unit = (gbps / 1000, "Tbit/s") if gbps >= 1000 else (gbps, "Gbit/s")
     return f"{value:,.0f} {unit}" if value >= 999.95 else f"{value:.4g} {unit}"
+
+
+def enum_word(message: Message, field: str) -> str:
+    """Write the value of an enum field as people do: `in_repair` of HOST_STATE_IN_REPAIR."""
+    kind: Any = message.DESCRIPTOR.fields_by_name[field].enum_type
+    prefix = kind.values[0].name.removesuffix("UNSPECIFIED")
+    return str(kind.values_by_number[getattr(message, field)].name.removeprefix(prefix).lower())

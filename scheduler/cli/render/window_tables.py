@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placement.fabric.hostlist import fold
-from scheduler.cli.render.messages import plain, time_text
-from scheduler.cli.render.tables import Column, ListTable
+from scheduler.cli.render.messages import time_text
+from scheduler.cli.render.tables import Column, ListTable, enum_column
 from scheduler.core.wording import share_text
 from scheduler.v1 import window_pb2
 
@@ -16,8 +16,8 @@ _SHOWN = 8
 WINDOWS = ListTable(
     (
         Column("NAME", lambda window: window.name),
-        Column("KIND", lambda window: _kind(window)),
-        Column("STATE", lambda window: _state(window)),
+        enum_column("KIND", "kind"),
+        enum_column("STATE", "state"),
         Column("START", lambda window: time_text(window.start_time)),
         Column("END", lambda window: time_text(window.end_time)),
         Column("HOSTS", lambda window: str(len(window.chosen_hosts) or "-"), is_right=True),
@@ -27,7 +27,7 @@ WINDOWS = ListTable(
         Column("RESERVED FOR", lambda window: _whom(window)),
         Column("HOST LIST", lambda window: fold(window.chosen_hosts) or "-", is_wide=True),
         Column("SHARE", lambda window: _carried(window), is_wide=True),
-        Column("LEAVE", lambda window: _leave(window), is_wide=True),
+        enum_column("LEAVE", "leave", is_wide=True),
         Column("REASON", lambda window: window.reason, is_text=True),
         Column("CREATED", lambda window: time_text(window.create_time), is_wide=True),
         Column("CHANGED", lambda window: time_text(window.update_time), is_wide=True),
@@ -47,18 +47,6 @@ def window_text(window: window_pb2.Window) -> str:
 
 def _carried(window: window_pb2.Window) -> str:
     return share_text(window.link_share) if window.links else "-"
-
-
-def _leave(window: window_pb2.Window) -> str:
-    return plain(window_pb2.WindowLeave.Name(window.leave), "WINDOW_LEAVE_")
-
-
-def _kind(window: window_pb2.Window) -> str:
-    return plain(window_pb2.WindowKind.Name(window.kind), "WINDOW_KIND_")
-
-
-def _state(window: window_pb2.Window) -> str:
-    return plain(window_pb2.WindowState.Name(window.state), "WINDOW_STATE_")
 
 
 def _whom(window: window_pb2.Window) -> str:
