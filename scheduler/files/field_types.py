@@ -18,11 +18,13 @@ def wrong_value(message: str, inside: str = "") -> PydanticCustomError:
     return PydanticCustomError("muster", "{message}", {"message": message, "inside": inside})
 
 
-def choice(value: Any, known: Iterable[str]) -> str:
-    """Return `value`, one of `known`. Raises: PydanticCustomError."""
+def choice(value: Any, known: Iterable[str], other: str = "") -> str:
+    """Return `value`, one of `known`. `other`: what it may be besides. Raises:
+    PydanticCustomError."""
     names = list(known)
     if value not in names:
-        raise wrong_value(f"must be one of {', '.join(names)}, not {short(value)}")
+        beside = f", or {other}" if other else ""
+        raise wrong_value(f"must be one of {', '.join(names)}{beside}, not {short(value)}")
     return str(value)
 
 

@@ -18,9 +18,9 @@ Every key is optional; what is left out is as the tables in docs/lifecycle.md sa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from muster.structs import replace
 from scheduler.core.model.records.host import DAYS
@@ -46,6 +46,7 @@ from scheduler.core.policies.health_signals import (
     Threshold,
 )
 from scheduler.core.policies.xids import MOST, Blame
+from scheduler.files.field_types import choice, one_of, wrong_value
 from scheduler.files.job_keys import (
     Count,
     Flag,
@@ -55,6 +56,7 @@ from scheduler.files.job_keys import (
     checked_keys,
     message_of,
     path_of,
+    whole,
 )
 from scheduler.files.yaml12 import load
 
@@ -67,9 +69,24 @@ _PROBES = ProbePolicy()
 
 class _ThresholdKeys(Keys):
     count: Count
-    within_h: Count
-    then: Effect
+    within_h: Annotated[int, whole(1, MOST_HOURS)]
+    then: Annotated[Effect, one_of(*EFFECTS)]
     per_gpu: Flag = False
+
+
+def _read_rule(value: Any) -> str | list[_ThresholdKeys]:
+    """The effect of a signal, or its thresholds."""
+    if not isinstance(value, list):
+        return choice(value, EFFECTS, "a list of thresholds")
+    thresholds = []
+    for number, entry in enumerate(value):
+        try:
+            thresholds.append(_ThresholdKeys.model_validate(entry))
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            inside = f"{number}.{path_of(fault)}".rstrip(".")
+            raise wrong_value(message_of(fault, _ThresholdKeys), inside) from None
+    return thresholds
 
 
 class _SuspectKeys(Keys):
@@ -112,7 +129,7 @@ class _ProbeKeys(Keys):
 
 
 class _FileKeys(Keys):
-    signals: dict[str, Any] = Field(default_factory=dict)
+    signals: dict[str, Annotated[Any, BeforeValidator(_read_rule)]] = Field(default_factory=dict)
     xids: dict[Any, Blame] = Field(default_factory=dict)
     suspect: _SuspectKeys = Field(default_factory=_SuspectKeys)
     burn_in: _BurnInKeys = Field(default_factory=_BurnInKeys)
@@ -129,53 +146,44 @@ def load_health(path: str) -> HealthPolicy:
     wrong = list(_faults(keys))
     if wrong:
         raise document.error(*wrong)
+    prevention, burn_in = keys.prevention, keys.burn_in
     return HealthPolicy(
         tuple(HealthRule(name, _rule(name, value)) for name, value in keys.signals.items()),
         tuple((int(code), blame) for code, blame in keys.xids.items()),
         keys.suspect.clear_h * HOUR_S,
-        keys.burn_in.after_repair,
-        keys.burn_in.early_life_days * DAY_S,
+        burn_in.after_repair,
+        burn_in.early_life_days * DAY_S,
         keys.golden.clean_days * DAY_S,
         keys.golden.large_gang_hosts,
-        LemonPolicy(**keys.lemons.model_dump()),
+        LemonPolicy(**vars(keys.lemons)),
         PreventionPolicy(
-            keys.prevention.action,
-            tuple(keys.prevention.ratios.items()),
-            keys.prevention.evidence,
-            keys.prevention.early_life_ratio,
+            prevention.action,
+            tuple(prevention.ratios.items()),
+            prevention.evidence,
+            prevention.early_life_ratio,
         ),
         ProbePolicy(keys.probes.every_min * MINUTE_S, keys.probes.then),
     )
 
 
-def _rule(name: str, value: Any) -> Signal:
+def _rule(name: str, value: str | list[_ThresholdKeys]) -> Signal:
     """The signal of the table with another effect, or other thresholds."""
     if isinstance(value, str):
         return replace(SIGNALS[name], effect=Effect(value), thresholds=())
     thresholds = tuple(
-        Threshold(t.count, t.within_h * HOUR_S, t.then, t.per_gpu)
-        for t in map(_ThresholdKeys.model_validate, value)
+        Threshold(each.count, each.within_h * HOUR_S, each.then, each.per_gpu) for each in value
     )
     return replace(SIGNALS[name], effect=Effect.NOTE, thresholds=thresholds)
 
 
 def _faults(keys: _FileKeys) -> Iterator[tuple[str, str]]:
     changeable = [n for n, s in SIGNALS.items() if s.is_trouble and not s.is_domain]
-    effects = ", ".join(EFFECTS)
     for name, value in keys.signals.items():
         field = f"signals.{name}"
         if name not in changeable:
             yield field, f"is not a signal that can be changed; known are {', '.join(changeable)}"
-        elif isinstance(value, str):
-            if value not in EFFECTS:
-                yield field, f"must be one of {effects}, or a list of thresholds, not {value!r}"
-            elif name == XID:
-                yield field, "give thresholds here, and the effect of single codes under xids"
-        elif not isinstance(value, list):
-            yield field, f"must be one of {effects}, or a list of thresholds"
-        else:
-            for i, entry in enumerate(value):
-                yield from _threshold_faults(f"{field}.{i}", entry)
+        elif isinstance(value, str) and name == XID:
+            yield field, "give thresholds here, and the effect of single codes under xids"
     for code in keys.xids:
         if not str(code).isdecimal() or not 0 < int(code) <= MOST:
             yield f"xids.{code}", f"must be the code of an XID, 1 to {MOST:,}"
@@ -196,18 +204,3 @@ def _prevention_faults(
     if keys.early_life_ratio < 1:
         message = f"must be at least 1, not {keys.early_life_ratio:g}"
         yield "prevention.early_life_ratio", message
-
-
-def _threshold_faults(field: str, entry: Any) -> Iterator[tuple[str, str]]:
-    try:
-        threshold = _ThresholdKeys.model_validate(entry)
-    except ValidationError as error:
-        for fault in error.errors(include_url=False):
-            path = path_of(fault)
-            message = message_of(fault, _ThresholdKeys)
-            yield (f"{field}.{path}" if path else field), message
-        return
-    if threshold.then not in EFFECTS:
-        yield f"{field}.then", f"must be one of {', '.join(EFFECTS)}"
-    if threshold.within_h > MOST_HOURS:
-        yield f"{field}.within_h", f"must be at most {MOST_HOURS}"
