@@ -12,16 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from muster.structs import struct
-from placement import BadInput, Hint
+from placement import BadInput
 from placement.fabric import hostlist, hostset
-from placement.fabric.constraints import gpus_wanted
 from placement.fabric.hostset import HostSet
 from placement.fabric.reader import PRESETS, from_spec, preset
 from placement.fabric.tree import Fabric
-from placement.workload.request import Request
 from scheduler.core.model.job import JobSpec
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.job import job_from_document, job_from_mapping
@@ -35,6 +33,10 @@ from scheduler.files.yaml12 import (
     parse_all,
     read_text,
 )
+
+if TYPE_CHECKING:
+    from placement import Hint
+    from placement.workload.request import Request
 
 __all__ = [
     "InputError",
@@ -149,6 +151,9 @@ def load_busy(path: str, fabric: Fabric) -> HostSet:
 def load_hint(path: str, fabric: Fabric, request: Request, slack: float) -> Hint:
     """Read the old placement that `--near` names. Raises: InputError as `load_placement`, or when
     the job has another number of blocks."""
+    from placement import Hint
+    from placement.fabric.constraints import gpus_wanted
+
     hint = Hint(load_placement(path, fabric), slack)
     try:
         hint.check(request.parallelism.world_size // gpus_wanted(fabric, request.where), fabric)
@@ -172,16 +177,16 @@ def load_placement(path: str, fabric: Fabric) -> tuple[int, ...]:
 def _read_lines(path: str, read: Callable[[str], list[Item]]) -> list[Item]:
     """Return what each line of a file stands for, without comments. Raises: InputError with every
     line that is refused."""
-    found, problems = list[Item](), list[Problem]()
+    items, problems = list[Item](), list[Problem]()
     for number, row in enumerate(read_text(path).splitlines(), start=1):
         text = row.partition("#")[0].strip()
         try:
-            found += read(text) if text else []
+            items += read(text) if text else []
         except BadInput as error:
             problems.append(Problem("", error.message, path, number))
     if problems:
         raise InputError(*problems)
-    return found
+    return items
 
 
 def _hosts(text: str, fabric: Fabric) -> list[int]:
