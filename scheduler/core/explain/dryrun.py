@@ -26,7 +26,7 @@ from scheduler.core.model.rejected import Rejected
 from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.verdict import WaitReason
-from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.quota import outer_domains
 from scheduler.core.wording import sizes_text
 
 MOST_DECISIONS = 1_000  # each starts gangs on 128 hosts at least, or all that can start
@@ -57,14 +57,9 @@ class DryRun:
             return Undecided(self.outcome.sentence)
         fabric = self.state.loaded_fabric
         free = labelled(fabric, self.job.request.where, self.state.free)
-        by_domain: tuple[tuple[str, int], ...] = ()
-        if fabric.tiers:
-            tier = fabric.tiers[0]
-            masks = domain_masks(fabric, tier.name)
-            counts = ((free & mask).bit_count() for mask in masks)
-            by_domain = tuple(zip(tier.domains, counts, strict=True))
-        sentence = self.outcome.sentence
-        return Insufficient(self.job.needed, free.bit_count(), by_domain, sentence)
+        by_domain = [(name, (free & mask).bit_count()) for name, mask in outer_domains(fabric)]
+        needed, sentence = self.job.needed, self.outcome.sentence
+        return Insufficient(needed, free.bit_count(), tuple(by_domain), sentence)
 
     def started(self, now_ns: int) -> State | None:
         """Return the copy in which the job has started; None where it would not start."""

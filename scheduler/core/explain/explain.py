@@ -43,7 +43,7 @@ from scheduler.core.rules.eligibility import deferral, deferral_text
 from scheduler.core.rules.network.gang_step import present_step
 from scheduler.core.rules.network.slow_gangs import slow_gang
 from scheduler.core.tenancy.guarantees import highest
-from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.quota import outer_domains
 from scheduler.core.wording import duration, ending, hosts_text, jobs_text, step_text
 
 DOING = ("preempting", "shrinking")
@@ -467,11 +467,7 @@ def needs_text(job: Job) -> str:
 
 def domains_of(fabric: Fabric, hosts: HostSet) -> tuple[str, ...]:
     """Return the outermost domains with a host of `hosts`, in the order of the fabric."""
-    if not fabric.tiers:
-        return ()
-    tier = fabric.tiers[0]
-    masks = domain_masks(fabric, tier.name)
-    return tuple(name for name, mask in zip(tier.domains, masks, strict=True) if mask & hosts)
+    return tuple(name for name, mask in outer_domains(fabric) if mask & hosts)
 
 
 def closed_text(

@@ -12,7 +12,7 @@ from scheduler.core.model.plan import BackfillReservation
 from scheduler.core.model.scheduling_options import SchedulingOptions, time_limit_ns
 from scheduler.core.model.state import State
 from scheduler.core.rules.affinity_index import AffinityIndex
-from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.quota import outer_domains
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
 
 _MOST_REASONS = 4  # of cordons that are told apart
@@ -117,11 +117,8 @@ class Obstacles:
 
     def rooms(self, allowed: Allowance) -> tuple[DomainRoom, ...]:
         """Each outermost domain, in the order of the fabric; none on a flat fabric."""
-        fabric, free = self._state.loaded_fabric, self._state.free
-        if not fabric.tiers:
-            return ()
-        tier = fabric.tiers[0]
+        free = self._state.free
         return tuple(
             DomainRoom(name, (free & mask).bit_count(), (free & allowed.reach & mask).bit_count())
-            for name, mask in zip(tier.domains, domain_masks(fabric, tier.name), strict=True)
+            for name, mask in outer_domains(self._state.loaded_fabric)
         )

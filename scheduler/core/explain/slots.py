@@ -24,7 +24,7 @@ from scheduler.core.model.scheduling_options import SchedulingOptions
 from scheduler.core.model.state import State
 from scheduler.core.queue.cycle import SchedulingCycle
 from scheduler.core.tenancy.ownership import owned
-from scheduler.core.tenancy.quota import domain_masks
+from scheduler.core.tenancy.quota import outer_domains
 
 SIZES = (8, 64, 512, 2_048)  # GPUs
 
@@ -107,16 +107,15 @@ def slots(
         by_domain = tuple(min(in_all, each) for each in whole)
         return SlotCount(gpus, hosts, in_all, min(in_all, sum(whole)), by_domain)
 
-    job, tiers = job_of(1), fabric.tiers
-    masks = domain_masks(fabric, tiers[0].name) if tiers else ()
+    job, domains = job_of(1), outer_domains(fabric)
     reach = cycle.allowance(job).reach
-    usable = tuple((reach & mask).bit_count() for mask in masks)
+    usable = tuple((reach & mask).bit_count() for _, mask in domains)
     return Slots(
         job.tenant,
         cycle.free.bit_count(),
         reach.bit_count(),
-        tuple(tiers[0].domains) if tiers else (),
-        tuple((cycle.free & mask).bit_count() for mask in masks),
+        tuple(name for name, _ in domains),
+        tuple((cycle.free & mask).bit_count() for _, mask in domains),
         usable,
         most(1),
         tuple(map(count_of, sizes)),

@@ -141,6 +141,14 @@ def domain_masks(fabric: Fabric, tier_name: str) -> tuple[HostSet, ...]:
     return masks(fabric, [tier.name for tier in fabric.tiers].index(tier_name))
 
 
+def outer_domains(fabric: Fabric) -> tuple[tuple[str, HostSet], ...]:
+    """Return the outermost domains with their hosts, in the order of the fabric; none where it has
+    no tiers."""
+    return (
+        tuple(zip(fabric.tiers[0].domains, masks(fabric, 0), strict=True)) if fabric.tiers else ()
+    )
+
+
 def check(tenants: Tenants, fabric: Fabric) -> None:
     """Refuse guarantees beyond the fabric.
 
