@@ -286,44 +286,34 @@ class _Explainer:
             kind = f" on hosts of {allowed.kind}"
         reservation = self._outlook.limit_reservation(job, replace(allowed, limit=limit - holds))
         running = self._obstacles.running(reservation, tenant=allowed.whose)
-        sentence = (
-            f"needs {needs_text(job)}; tenant {allowed.whose} holds {holds:,}"
-            f" of its limit of {limit:,}{kind}{self._when(job, reservation, running)}"
-        )
+        why = f"; tenant {allowed.whose} holds {holds:,} of its limit of {limit:,}{kind}"
+        why += self._when(job, reservation, running)
         obstacles = (self._obstacles.limit(allowed.whose), *running)
-        return self._until(
-            self._base(turn, WaitReason.LIMIT, sentence, obstacles), reservation, running
-        )
+        return self._until(turn, WaitReason.LIMIT, why, reservation, running, obstacles)
 
     def _promised(self, turn: _Turn) -> Reason:
         job, pool, beyond = turn.verdict.job, turn.verdict.allowed.pool, "guaranteed to others"
         if kind := turn.verdict.allowed.beyond:
             beyond = f"beyond its limit on hosts of {kind}, or {beyond}"
-        promises = self._obstacles.guarantees(job)
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation)
-        sentence = (
-            f"needs {needs_text(job)}; {turn.verdict.free:,} are free, of which tenant"
-            f" {job.tenant} can have {pool:,}: the rest is {beyond}"
-            f"{self._when(job, reservation, running)}"
+        why = (
+            f"; {turn.verdict.free:,} are free, of which tenant {job.tenant} can have {pool:,}:"
+            f" the rest is {beyond}{self._when(job, reservation, running)}"
         )
-        base = self._base(turn, WaitReason.PROMISES, sentence, (*promises, *running))
-        return self._until(base, reservation, running)
+        obstacles = (*self._obstacles.guarantees(job), *running)
+        return self._until(turn, WaitReason.PROMISES, why, reservation, running, obstacles)
 
     def _constrained(self, turn: _Turn) -> Reason:
         job = turn.verdict.job
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation, hosts_for=job)
         affinity = AffinityIndex(self._state)
-        room = affinity.room_text(job, self._state.free)
-        when = (
-            self._when(job, reservation, running)
-            or "; the ends of running jobs do not free enough hosts"
-        )
-        reads = f"; {text}" if (text := affinity.reads_text(job)) else ""
-        sentence = f"needs {needs_text(job)}{room}{reads}{when}"
-        base = self._base(turn, WaitReason.CONSTRAINTS, sentence, running)
-        return self._until(base, reservation, running)
+        why = affinity.room_text(job, self._state.free)
+        why += f"; {text}" if (text := affinity.reads_text(job)) else ""
+        when = self._when(job, reservation, running)
+        why += when or "; the ends of running jobs do not free enough hosts"
+        return self._until(turn, WaitReason.CONSTRAINTS, why, reservation, running, running)
 
     def _closed_by_windows(self, turn: _Turn) -> Reason:
         """Enough hosts are free, and windows close too many of them."""
@@ -335,47 +325,51 @@ class _Explainer:
         lasts_ns = time_limit_ns(job, self._options)
         reach = self._quotas.allowance(job, self._state.free).reach
         passes_s = fits_s(calendar, job, reach, now_ns, lasts_ns)
-        closed = closed_text(self._state, job, windows, now_ns, lasts_ns)
-        hint = f"; with a time limit of {duration(passes_s)} it would start now" if passes_s else ""
-        when = self._when(job, reservation, running, windows)
-        sentence = f"needs {needs_text(job)}; {free:,} are free, {closed}{when}{hint}"
-        base = self._base(turn, WaitReason.WINDOW, sentence, (*windows, *running))
-        return replace(self._until(base, reservation, running), passes_s=passes_s)
+        why = f"; {free:,} are free, {closed_text(self._state, job, windows, now_ns, lasts_ns)}"
+        why += self._when(job, reservation, running, windows)
+        why += f"; with a time limit of {duration(passes_s)} it would start now" if passes_s else ""
+        obstacles = (*windows, *running)
+        reason = self._until(turn, WaitReason.WINDOW, why, reservation, running, obstacles)
+        return replace(reason, passes_s=passes_s)
 
     def _short(self, turn: _Turn) -> Reason:
         job, free = turn.verdict.job, self._free
         reservation = self._own_reservation(job)
         running = self._obstacles.running(reservation, hosts_for=job)
         windows = self._obstacles.windows(job)
-        wish = wish_text(self._state.loaded_fabric, job.request.where)
-        are = "is" if free == 1 else "are"
-        needs = f"needs {needs_text(job)}{wish}; {free:,} {are} free"
+        why = wish_text(self._state.loaded_fabric, job.request.where)
         if job.part_gpus:
-            needs = f"needs {needs_text(job)}{wish}; no host has as many free"
-        queue = f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
-        when = (
-            f"; {self._hopeless()}"
-            if reservation is None
-            else self._when(job, reservation, running, windows)
-        )
-        obstacles = (
-            *running,
-            *windows,
-            *self._obstacles.out_of_service(),
-            *(self._obstacles.guarantees(job) if reservation is None else ()),
-            *self._blockers(turn),
-        )
-        base = self._base(turn, WaitReason.HOSTS, f"{needs}{when}{queue}", obstacles)
-        is_first = turn.blocker is None and self._backfill.reserves_places
-        places: tuple[str, ...] = ()
-        if reservation is not None and is_first:
-            places = domains_of(self._state.loaded_fabric, reservation.hosts)
-        return replace(self._until(base, reservation, running), reserved_in=places)
+            why += "; no host has as many free"
+        else:
+            why += f"; {free:,} {'is' if free == 1 else 'are'} free"
+        obstacles = (*running, *windows, *self._obstacles.out_of_service())
+        if reservation is None:
+            why += f"; {self._hopeless()}"
+            obstacles += self._obstacles.guarantees(job)
+        else:
+            why += self._when(job, reservation, running, windows)
+        why += f"; {jobs_text(turn.ahead)} ahead of it" if turn.ahead else ""
+        if turn.blocker is not None:
+            obstacles += (self._obstacles.job_ahead(turn.blocker),)
+        reason = self._until(turn, WaitReason.HOSTS, why, reservation, running, obstacles)
+        if reservation is None or turn.blocker is not None or not self._backfill.reserves_places:
+            return reason
+        places = domains_of(self._state.loaded_fabric, reservation.hosts)
+        return replace(reason, reserved_in=places)
 
     def _until(
-        self, base: Reason, reservation: BackfillReservation | None, running: tuple[Obstacle, ...]
+        self,
+        turn: _Turn,
+        cause: WaitReason,
+        why: str,
+        reservation: BackfillReservation | None,
+        running: tuple[Obstacle, ...],
+        obstacles: tuple[Obstacle, ...],
     ) -> Reason:
-        """`base` with the earliest start, and the gangs whose ends make it."""
+        """Build a reason with the earliest start, and the `running` gangs whose ends make it.
+        `why`: what follows after what the job needs."""
+        sentence = f"needs {needs_text(turn.verdict.job)}{why}"
+        base = self._base(turn, cause, sentence, obstacles)
         if reservation is None:
             return base
         waits_for = tuple(obstacle.name for obstacle in running)
@@ -428,9 +422,6 @@ class _Explainer:
             return "by stated limits"
         assumed = duration(self._options.assumed_limit_s)
         return f"by assumed limits ({assumed} where none is stated)"
-
-    def _blockers(self, turn: _Turn) -> tuple[Obstacle, ...]:
-        return () if turn.blocker is None else (self._obstacles.job_ahead(turn.blocker),)
 
     def _behind(self, turn: _Turn) -> Reason:
         first, behind = turn.blocker, turn.verdict.behind
