@@ -23,23 +23,12 @@ from scheduler.core.rules.hosts.prevention import preventive_swap
 
 _SECOND_NS = 1_000_000_000
 _ORDER = (Effect.NOTE, Effect.SUSPECT, Effect.RETIRE, Effect.FAIL, Effect.RMA)
-_MOVES = {
-    Effect.SUSPECT: HostMove.SUSPECT,
-    Effect.RETIRE: HostMove.RETIRE,
-    Effect.FAIL: HostMove.FAIL,
-    Effect.REPAIR: HostMove.REPAIR,
-    Effect.PASS: HostMove.PASS,
-    Effect.TEST: HostMove.TEST,
-    Effect.START_REPAIR: HostMove.START_REPAIR,
-    Effect.INSTALL: HostMove.INSTALL,
+_MOVES: dict[Effect, HostMove] = {
+    each: HostMove(each.value) for each in Effect if each not in (Effect.NOTE, Effect.RMA)
 }
 _OUT = (HostState.FAILED, HostState.IN_REPAIR)
 # What these say is in the move alone; other reports are written down before what they do.
-_BARE = {
-    Effect.FAIL: (HostMove.FAIL,),
-    Effect.REPAIR: (HostMove.REPAIR, HostMove.TEST),
-    Effect.INSTALL: (HostMove.INSTALL,),
-}
+_BARE = (Effect.FAIL, Effect.REPAIR, Effect.INSTALL)
 
 
 def report(state: State, command: ReportHost, now_ns: int) -> tuple[Event, ...] | Rejected:
