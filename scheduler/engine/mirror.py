@@ -171,9 +171,10 @@ class StateMirror:
 
     def end(self) -> None:
         """Kill the process, if there is one; waiting callers get NoAnswer."""
-        process, self.process, self._link, self._is_up = self.process, None, None, False
+        process, self._link, self._is_up = self.process, None, False
         with self._lock:
             self._forget()
+        self.process = None  # last, for from here on another one may be started
         if process is not None:
             process.kill()
             process.wait()
