@@ -72,9 +72,9 @@ class Lacking(NamedTuple):
 
 
 class StateMirror:
-    """A process that follows the state of one writer, whose listener it is, and answers one
-    question at a time. `purpose`: what for, in messages; `modules`: what it loads before it says
-    that it is up. There is none before `start`."""
+    """A process that follows the state of one writer, which tells it of all that is durable, and
+    answers one question at a time. `purpose`: what for, in messages; `modules`: what it loads
+    before it says that it is up. There is none before `start`."""
 
     def __init__(self, purpose: str, *modules: str) -> None:
         self.newest = State.empty()

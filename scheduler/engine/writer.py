@@ -18,7 +18,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from time import perf_counter_ns
-from typing import Protocol
 
 from scheduler.core import Plan, Rejected, SchedulingOptions, State, admit, decide
 from scheduler.core.capacity.placer import make_placer
@@ -28,6 +27,7 @@ from scheduler.engine.authorisation import unauthorised
 from scheduler.engine.feed import RESUMING_MOST, Bookmark, Change, Feed
 from scheduler.engine.history import History
 from scheduler.engine.log_clock import LogClock
+from scheduler.engine.mirror import StateMirror
 from scheduler.engine.planning.executor import PlanExecutor
 from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.engine.proposal import Answer, NotLeading, Proposal, WriterStopped, followed
@@ -51,16 +51,6 @@ _MANY = 4  # entries that arrived during one append
 log = logging.getLogger("muster.writer")
 
 Admit = Callable[[State, Command, int], tuple[Event, ...] | Rejected]
-
-
-class StateListener(Protocol):
-    """Receives each durable state, on the event loop's thread."""
-
-    def follow(self, events: Sequence[Event], state: State) -> None:
-        """Note durable events, which lead to `state`."""
-
-    def forget(self, state: State) -> None:
-        """Note that this state does not follow from the one before."""
 
 
 class Writer:
@@ -110,8 +100,8 @@ class Writer:
         self._is_urgent = False  # whether any waits that nothing should hold up
         self._disk = ThreadPoolExecutor(1, "muster-disk")
         self._executor = PlanExecutor(self._plan, options, self.instruments.solved, long_decision_s)
-        self._listeners: list[StateListener] = []
-        self.add_listener(self._executor.mirror)
+        self._mirrors: list[StateMirror] = []
+        self.add_mirror(self._executor.mirror)
         self._planning = PlanningLoop(
             self._executor,
             options,
@@ -124,10 +114,10 @@ class Writer:
         )
         self._snapshotter = Snapshotter(store, self._disk, retention, recovered.saved)
 
-    def add_listener(self, listener: StateListener) -> None:
-        """Give a listener the present state, by `forget`, and all later ones."""
-        listener.forget(self._state)
-        self._listeners.append(listener)
+    def add_mirror(self, mirror: StateMirror) -> None:
+        """Give a mirror the present state and all later ones, as soon as they are durable."""
+        mirror.forget(self._state)
+        self._mirrors.append(mirror)
 
     @property
     def store(self) -> Store:
@@ -281,8 +271,8 @@ class Writer:
         """Jump to a later state, where the events between are no longer kept. Watchers
         must resume, for they would miss some."""
         self.feed.restart(recovered.state.version)
-        for listener in self._listeners:
-            listener.forget(recovered.state)
+        for mirror in self._mirrors:
+            mirror.forget(recovered.state)
         self._advance(recovered.state, recovered.last_ns)
 
     async def wait_for_version(self, version: int) -> None:
@@ -347,8 +337,8 @@ class Writer:
 
     def _notify(self, steps: Sequence[AppliedEvent]) -> None:
         events = [step.event for step in steps]
-        for listener in self._listeners:
-            listener.follow(events, steps[-1].after)
+        for mirror in self._mirrors:
+            mirror.follow(events, steps[-1].after)
 
     async def _enter(
         self, stage: Stage, check: Callable[[State, int], Answer]

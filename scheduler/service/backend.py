@@ -94,7 +94,7 @@ class Backend:
     def attach(self, writer: Writer) -> None:
         """Answer calls from here on; before, they end UNAVAILABLE."""
         self._writer = writer
-        writer.add_listener(self.questions.mirror)
+        writer.add_mirror(self.questions.mirror)
 
     @property
     def state(self) -> State | None:
