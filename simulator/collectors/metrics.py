@@ -211,7 +211,7 @@ class Metrics:
         name, outcome, replay = change.job.name, change.job.state, self._replay
         job = self._open.pop(name)
         account = self._state.ended[job.uid].goodput
-        time, hosts = self._known(name)
+        time, hosts = self._model_times(name)
         all_time, host_time = (
             TimeAccount.of(account.time, time),
             TimeAccount.of(account.hosts, hosts),
@@ -251,7 +251,7 @@ class Metrics:
         if self._on_row:
             self._on_row(row)
 
-    def _known(
+    def _model_times(
         self, name: str | None = None
     ) -> tuple[TimeAccount, TimeAccount] | tuple[None, None]:
         """The times of ended attempts of a job, or of all, by the time model, if there is one."""
@@ -261,25 +261,25 @@ class Metrics:
 
     def _host_time(self, name: str) -> TimeAccount:
         """Host time of the ended attempts of a live job."""
-        return TimeAccount.of(self._state.jobs[name].goodput.hosts, self._known(name)[1])
+        return TimeAccount.of(self._state.jobs[name].goodput.hosts, self._model_times(name)[1])
 
     def settled(self) -> TimeAccount:
         """Return the host time of all jobs, without what attempts that still run have run."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
-        account = TimeAccount.of(sum(live, self._state.spent), self._known()[1])
+        account = TimeAccount.of(sum(live, self._state.spent), self._model_times()[1])
         return account.in_vain(self._in_vain_host_ns)
 
     def ran(self) -> tuple[int, int]:
         """Return the host time in which ranks of ended attempts ran: by the scheduler, and by the
         time model. They must agree."""
         live = (job.goodput.hosts for job in self._state.jobs.values())
-        account, known = sum(live, self._state.spent), self._known()[1]
+        account, known = sum(live, self._state.spent), self._model_times()[1]
         return account.running, account.running if known is None else known.running
 
     def accounts(self) -> tuple[TimeAccount, TimeAccount]:
         """Return where the time of all jobs went until the last event, and that of their hosts."""
         spent = self.spent()
-        time, hosts = self._known()
+        time, hosts = self._model_times()
         return (
             TimeAccount.of(spent.time, time).in_vain(self._in_vain_ns),
             TimeAccount.of(spent.hosts, hosts).in_vain(self._in_vain_host_ns),

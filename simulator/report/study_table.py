@@ -17,53 +17,56 @@ Table = Mapping[str, Any]  # as simulator.study.collect returns it
 
 @struct(frozen=True, slots=True)
 class Measure:
-    """A figure in the totals, which `path` leads to. `better`: 1 where more is better, -1 where
-    less is, 0 where neither. `is_always`: shown where it is 0 in all runs, too."""
+    """A figure of a run. `better`: 1 where more is better, -1 where less is, 0 where neither.
+    `path`: which leads to it in the totals, "" for the key. `is_always`: shown where it is 0 in all
+    runs, too."""
 
     key: str
     words: str
-    path: tuple[str, ...]
     better: int
     text: Callable[[float], str]
+    path: str = ""
     is_always: bool = False
 
     def of(self, totals: Mapping[str, Any]) -> float:
         value: Any = totals
-        for step in self.path:
+        for step in (self.path or self.key).split("."):
             value = value[step] if value else 0
         number: float = value
         return number
 
 
-def _count(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
+def count_text(value: float) -> str:
+    """Write a number of things, or of hours of them."""
+    return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:,.1f}"
 
 
-def _share(value: float) -> str:
+def share_text(value: float) -> str:
+    """Write a share in per cent."""
     return f"{100 * value:.2f} %"
 
 
 FIGURES = (
-    Measure("completed", "completed", ("completed",), 1, _count, True),
-    Measure("rejected", "rejected", ("rejected",), -1, _count),
-    Measure("unfinished", "unfinished", ("unfinished",), -1, _count),
-    Measure("makespan_s", "makespan", ("makespan_s",), -1, duration, True),
-    Measure("wait_mean_s", "wait, mean", ("wait_s", "mean"), -1, duration, True),
-    Measure("wait_p50_s", "wait, p50", ("wait_s", "p50"), -1, duration),
-    Measure("wait_p95_s", "wait, p95", ("wait_s", "p95"), -1, duration),
-    Measure("wait_p99_s", "wait, p99", ("wait_s", "p99"), -1, duration),
-    Measure("slowdown", "bounded slowdown", ("bounded_slowdown", "mean"), -1, "{:,.2f}".format),
-    Measure("utilization", "utilization of hosts", ("utilization",), 1, _share, True),
-    Measure("gpu_utilization", "utilization of GPUs", ("gpu_utilization",), 1, _share, True),
-    Measure("goodput", "goodput", ("goodput",), 1, _share, True),
-    Measure("ettr", "ETTR", ("ettr",), 1, _share),
+    Measure("completed", "completed", 1, count_text, is_always=True),
+    Measure("rejected", "rejected", -1, count_text),
+    Measure("unfinished", "unfinished", -1, count_text),
+    Measure("makespan_s", "makespan", -1, duration, is_always=True),
+    Measure("wait_mean_s", "wait, mean", -1, duration, "wait_s.mean", is_always=True),
+    Measure("wait_p50_s", "wait, p50", -1, duration, "wait_s.p50"),
+    Measure("wait_p95_s", "wait, p95", -1, duration, "wait_s.p95"),
+    Measure("wait_p99_s", "wait, p99", -1, duration, "wait_s.p99"),
+    Measure("slowdown", "bounded slowdown", -1, "{:,.2f}".format, "bounded_slowdown.mean"),
+    Measure("utilization", "utilization of hosts", 1, share_text, is_always=True),
+    Measure("gpu_utilization", "utilization of GPUs", 1, share_text, is_always=True),
+    Measure("goodput", "goodput", 1, share_text, is_always=True),
+    Measure("ettr", "ETTR", 1, share_text),
     Measure(
-        "largest_took_s", "largest job, first start to end", ("largest_job", "took_s"), -1, duration
+        "largest_took_s", "largest job, first start to end", -1, duration, "largest_job.took_s"
     ),
-    Measure("largest_wait_s", "largest job, wait", ("largest_job", "wait_s"), -1, duration),
-    Measure("host_failures", "host failures", ("host_failures",), 0, _count),
-    Measure("restarts", "restarts", ("restarts",), -1, _count),
-    Measure("preemptions", "preemptions", ("preemptions",), 0, _count),
+    Measure("largest_wait_s", "largest job, wait", -1, duration, "largest_job.wait_s"),
+    Measure("host_failures", "host failures", 0, count_text),
+    Measure("restarts", "restarts", -1, count_text),
+    Measure("preemptions", "preemptions", 0, count_text),
 )
 BY_KEY = {figure.key: figure for figure in FIGURES}
 MAIN = ("wait_mean_s", "wait_p95_s", "largest_took_s", "utilization", "goodput", "restarts")

@@ -70,6 +70,8 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 def duration(seconds: float) -> str:
     """Show a time in at most two units: 92 d 04 h, 3 h 05 min, 12 min, 4.1 s."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
     if seconds < 59.95:
         return f"{seconds:.3g} s"
     minutes = round(seconds / 60)

@@ -6,24 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from muster.structs import struct
+from simulator.report.study_table import Measure, count_text, share_text
 from simulator.report.text import TableCell, columns, duration
 
 Values = Mapping[str, Any]
-
-
-def count_text(value: float) -> str:
-    """Write a number of things, or of hours of them."""
-    return f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:,.1f}"
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.2f} %"
-
-
-def time_text(value: float) -> str:
-    """Write seconds in units that suit them."""
-    sign = "-" if value < 0 else ""
-    return f"{sign}{duration(abs(value))}"
 
 
 def money(value: float) -> str:
@@ -32,22 +18,21 @@ def money(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-# Key, words, how it is written, which way is better: 1 more, -1 less, 0 neither.
-ROWS: tuple[tuple[str, str, Callable[[float], str], int], ...] = (
-    ("effective_gpu_h", "effective GPU-hours", count_text, 1),
-    ("goodput", "goodput: effective of held", _share, 1),
-    ("effective_share", "effective of all", _share, 1),
-    ("wait_mean_s", "wait, mean", time_text, -1),
-    ("wait_p95_s", "wait, p95", time_text, -1),
-    ("still_waiting", "jobs that wait at the end", count_text, -1),
-    ("lost_gpu_h", "GPU-hours that gangs lose", count_text, -1),
-    ("spare_gpu_h", "GPU-hours of spares", count_text, 0),
-    ("out_gpu_h", "GPU-hours out of service", count_text, 0),
-    ("restarts", "restarts", count_text, -1),
-    ("preemptions", "preemptions", count_text, -1),
-    ("host_failures", "hosts that failed", count_text, 0),
-    ("retired_hosts", "hosts left before they failed", count_text, 0),
-    ("false_swaps", "of them without need", count_text, -1),
+ROWS = (
+    Measure("effective_gpu_h", "effective GPU-hours", 1, count_text),
+    Measure("goodput", "goodput: effective of held", 1, share_text),
+    Measure("effective_share", "effective of all", 1, share_text),
+    Measure("wait_mean_s", "wait, mean", -1, duration),
+    Measure("wait_p95_s", "wait, p95", -1, duration),
+    Measure("still_waiting", "jobs that wait at the end", -1, count_text),
+    Measure("lost_gpu_h", "GPU-hours that gangs lose", -1, count_text),
+    Measure("spare_gpu_h", "GPU-hours of spares", 0, count_text),
+    Measure("out_gpu_h", "GPU-hours out of service", 0, count_text),
+    Measure("restarts", "restarts", -1, count_text),
+    Measure("preemptions", "preemptions", -1, count_text),
+    Measure("host_failures", "hosts that failed", 0, count_text),
+    Measure("retired_hosts", "hosts left before they failed", 0, count_text),
+    Measure("false_swaps", "of them without need", -1, count_text),
 )
 IF_ANY = ("retired_hosts", "false_swaps")
 MONEY_ROWS = (
@@ -72,8 +57,8 @@ def sentence(answer: Values) -> str:
     if other is base:
         text = (
             f"As it is, the cluster does {count_text(figures['effective_gpu_h']['mean'])} effective"
-            f" GPU-hours in {ahead}, {_share(figures['effective_share']['mean'])} of all,"
-            f" and a job waits {time_text(figures['wait_mean_s']['mean'])} on average."
+            f" GPU-hours in {ahead}, {share_text(figures['effective_share']['mean'])} of all,"
+            f" and a job waits {duration(figures['wait_mean_s']['mean'])} on average."
         )
         if answer["currency"]:
             each = base["money"]["per_effective_gpu_h"]["mean"]
@@ -163,12 +148,12 @@ def sections(answer: Values) -> Iterator[Section]:
     rows = [
         row
         for row in ROWS
-        if row[0] not in IF_ANY or any(each["figures"][row[0]]["mean"] for each in scenarios)
+        if row.key not in IF_ANY or any(each["figures"][row.key]["mean"] for each in scenarios)
     ]
     yield Section("", ("",), tuple(_rows(scenarios, "figures", "differences", rows)))
     if answer["currency"]:
         spent = {key for each in scenarios for key in each["money"] if each["money"][key]["mean"]}
-        bill = [(key, words, money, -1) for key, words in MONEY_ROWS if key in spent]
+        bill = [Measure(key, words, -1, money) for key, words in MONEY_ROWS if key in spent]
         title = f"Money, {answer['currency']} in {duration(answer['horizon_s'])}"
         yield Section(title, ("",), tuple(_rows(scenarios, "money", "money_differences", bill)))
     kinds = {(w["tenant"], w["size"]): None for each in scenarios for w in each["waits"]}
@@ -181,30 +166,26 @@ def _rows(
     scenarios: Sequence[Values],
     key: str,
     change: str,
-    rows: Sequence[tuple[str, str, Callable[[float], str], int]],
+    rows: Sequence[Measure],
 ) -> Iterator[tuple[TableCell, ...]]:
-    for name, words, write, better in rows:
-        changes = (each[change][name] if at else None for at, each in enumerate(scenarios))
+    for row in rows:
+        changes = (each[change][row.key] if at else None for at, each in enumerate(scenarios))
         pairs = zip(scenarios, changes, strict=True)
-        yield (
-            TableCell(words),
-            *(_entry(each[key][name], more, write, better) for each, more in pairs),
-        )
+        yield TableCell(row.words), *(_entry(each[key][row.key], more, row) for each, more in pairs)
 
 
-def _entry(
-    value: Values, change: Values | None, write: Callable[[float], str], better: int
-) -> TableCell:
+def _entry(value: Values, change: Values | None, row: Measure) -> TableCell:
     if change is None:
-        return TableCell(cell(value, write))
-    sign = (better if change["mean"] > 0 else -better) if _is_sure(change) else 0
+        return TableCell(cell(value, row.text))
+    sign = (row.better if change["mean"] > 0 else -row.better) if _is_sure(change) else 0
     kind = {1: "better", -1: "worse"}.get(sign, "")
-    return TableCell(cell(value, write), cell(change, write, is_change=True), kind)
+    return TableCell(cell(value, row.text), cell(change, row.text, is_change=True), kind)
 
 
 def _waits(
     scenarios: Sequence[Values], kinds: Sequence[tuple[str, str]]
 ) -> Iterator[tuple[TableCell, ...]]:
+    wait = next(row for row in ROWS if row.key == "wait_mean_s")
     for kind in kinds:
         found = [
             next((w for w in each["waits"] if (w["tenant"], w["size"]) == kind), None)
@@ -214,7 +195,7 @@ def _waits(
         yield (
             *map(TableCell, (*kind, jobs)),
             *(
-                _entry(w["wait_mean_s"], w["difference"] if at else None, time_text, -1)
+                _entry(w["wait_mean_s"], w["difference"] if at else None, wait)
                 if w
                 else TableCell("-", "-" if at else "")
                 for at, w in enumerate(found)

@@ -76,15 +76,12 @@ def launch_command(script: Script) -> LaunchCommand | None:
 def ranks_of_mpi(script: Script) -> int:
     """Return how many ranks mpirun starts; 0 where the script says no number of them."""
     launch = launch_command(script)
-    texts = [word.text for word in launch.before] if launch is not None and _is_mpi(launch) else []
-    for option, value in pairwise(texts):
-        if option in _MPI_RANKS and re.fullmatch(r"\d{1,7}", value):
-            return int(value)
-    return 0
-
-
-def _is_mpi(launch: LaunchCommand) -> bool:
-    return not _MPI.isdisjoint(PurePosixPath(word.text).name for word in launch.before)
+    texts = [word.text for word in launch.before] if launch is not None else []
+    if _MPI.isdisjoint(PurePosixPath(text).name for text in texts):
+        return 0
+    pairs = pairwise(texts)
+    ranks = (v for option, v in pairs if option in _MPI_RANKS and re.fullmatch(r"\d{1,7}", v))
+    return int(next(ranks, 0))
 
 
 def unread_launcher(script: Script) -> Word | None:
@@ -138,7 +135,7 @@ def put_run(
     draft.put("run.command", [word.text for word in words], origin)
     if launch.is_launcher or one_a_host:
         draft.put("run.per_host", 1, origin)
-    if env := {**_environment(draft, script), **_assigned(draft, launch.before)}:
+    if env := _environment(draft, script, launch.before):
         draft.put("run.env", env, origin)
     place = batch["chdir"].text if "chdir" in batch else _entered(script) or workdir
     if place.startswith("/"):
@@ -217,40 +214,35 @@ def _without_redirections(launch: LaunchCommand) -> Iterator[Word]:
         yield word
 
 
-def _environment(draft: Draft, script: Script) -> dict[str, str]:
-    """Exported variables whose values are known, and the PATH of a virtual environment."""
-    env = {}
-    for name in sorted(script.exports):
-        words = script.variables.get(name, [])
-        value = " ".join(word.text for word in words)
-        line = script.exports[name]
-        if name in RANK_VARIABLES or name.startswith("MUSTER_"):
-            continue  # muster sets them
-        if "$" in value or "`" in value:
-            draft.note(f"not represented: export {name}={value} (line {line}): not known here")
-            continue
-        env[name] = value
-    for words in script.lines:
-        texts = [word.text for word in words]
-        if len(texts) == 2 and texts[0] in ("source", ".") and texts[1].endswith("/bin/activate"):
-            folder = texts[1].removesuffix("/activate")
-            if folder.startswith("/") and "PATH" not in env:
-                env["PATH"] = f"{folder}:{_SEARCH}"
-    return env
-
-
-def _assigned(draft: Draft, before: tuple[Word, ...]) -> dict[str, str]:
-    """The variables that stand before the program, but for those that muster sets."""
-    env = {}
+def _environment(draft: Draft, script: Script, before: tuple[Word, ...]) -> dict[str, str]:
+    """Exported variables whose values are known, the PATH of a virtual environment, and what stands
+    before the program, but for what muster sets."""
+    given = [
+        (name, " ".join(word.text for word in script.variables.get(name, [])), line, "export ")
+        for name, line in sorted(script.exports.items())
+    ]
     for word in before:
-        name, _, value = word.text.partition("=")
-        if not re.fullmatch(r"[A-Za-z_]\w*", name) or name == word.text or name in RANK_VARIABLES:
+        name, equals, value = word.text.partition("=")
+        if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
+            given.append((name, value, word.line, ""))
+    env: dict[str, str] = {}
+    for name, value, line, how in given:
+        if name in RANK_VARIABLES or name.startswith("MUSTER_"):
             continue
-        if "$" in value:
-            draft.note(f"not represented: {word.text} (line {word.line}): not known here")
+        if "$" in value or "`" in value:
+            draft.note(f"not represented: {how}{name}={value} (line {line}): not known here")
         else:
             env[name] = value
+    for texts in ([word.text for word in words] for words in script.lines):
+        if _is_activation(texts) and len(texts) == 2 and "PATH" not in env:
+            env["PATH"] = f"{texts[1].removesuffix('/activate')}:{_SEARCH}"
     return env
+
+
+def _is_activation(texts: list[str]) -> bool:
+    """Return whether a command enters a virtual environment."""
+    is_sourced = texts[0] in ("source", ".")
+    return is_sourced and texts[-1].startswith("/") and texts[-1].endswith("/bin/activate")
 
 
 def _entered(script: Script) -> str:
@@ -265,11 +257,7 @@ def _note_commands(draft: Draft, script: Script, launch: LaunchCommand | None) -
         first = words[0]
         if launch is not None and words[-len(launch.words) :] == list(launch.words):
             continue
-        is_activated = (
-            first.text in ("source", ".")
-            and words[-1].text.startswith("/")
-            and words[-1].text.endswith("/bin/activate")
-        )
+        is_activated = _is_activation([word.text for word in words])
         if first.text in _PLAIN or is_activated or first.text.startswith(("[", "-")):
             continue
         text = " ".join(word.text for word in words[:4])
