@@ -25,7 +25,7 @@ from scheduler.files.job_keys import parse_spares
 from scheduler.files.tenants import TenantsFile, load_tenants
 from scheduler.files.windows import load_windows
 from simulator.failures import ALL, LogWindow
-from simulator.options import COSTS, MEASURED, Options, Value
+from simulator.options import COSTS, Options, Value
 from simulator.placers import PlacementStrategy, PlacerFactory, placer_factory
 from simulator.timing import TimeModel, load_time_model
 from simulator.traces.mapping import AS_RING
@@ -157,7 +157,7 @@ def experiment_of(options: Options) -> Experiment:
         _scheduling(options),
         times.costs if times else _costs(file, options),
         None if options["spares"] is None else parse_spares(options["spares"]),
-        _decision_ns(options["decision_s"]),
+        parse_decision_ns(str(options["decision_s"])),
         tenants,
         (lambda zero_ns: book.booked(fabric, tenants, zero_ns)[1]) if book else None,
         book.document.source if book else None,
@@ -207,9 +207,17 @@ def _costs(file: TenantsFile | None, options: Options) -> Costs:
     return Costs(*(usual if value is None else value for value, usual in pairs))
 
 
-def _decision_ns(value: Value) -> int | None:
-    """None: as long as decisions take here."""
-    return None if value == MEASURED else round(float(value or 0) * SECOND_NS)
+def parse_decision_ns(text: str) -> int | None:
+    """Parse the seconds that a decision takes; None: as long as it takes here. Raises: BadInput."""
+    if text == "measured":
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise BadInput("", f"must be measured, or a number from 0 to 86400, not {text!r}")
+    return round(seconds * SECOND_NS)
 
 
 def _maybe(value: Value) -> int | None:

@@ -119,6 +119,8 @@ def _listed(path: str, values: Any, wrong: list[tuple[str, str]]) -> list[Any]:
 
 def _check_conflicts(document: Document, points: Sequence[Mapping[str, Value]]) -> None:
     wrong = dict(conflict for point in points for conflict in conflicts(point))
+    if any(point["decision_s"] == "measured" for point in points):
+        wrong["decision_s"] = "must be a number: a point whose decisions are measured never repeats"
     if wrong:
         body = document.mapping()
         raise document.error(

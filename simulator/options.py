@@ -24,7 +24,6 @@ from scheduler.files.errors import InputError, Problem
 Value = str | int | float | bool | None
 Options = Mapping[str, Value]
 
-MEASURED = "measured"
 MOST = 2**31 - 1
 
 
@@ -60,13 +59,11 @@ class WholeKind:
 
 @struct(frozen=True, slots=True)
 class NumberKind:
-    """A number from `low` to `high`; `is_above`: but not `low` itself. `word`: a text that a
-    command line takes as well, and an experiment file does not."""
+    """A number from `low` to `high`; `is_above`: but not `low` itself."""
 
     low: float
     high: float
     is_above: bool = False
-    word: str = ""
 
     def check(self, value: Value) -> Value:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -77,16 +74,6 @@ class NumberKind:
                 bounds = f"from {self.low:g} to {self.high:g}"
             raise BadInput("", f"must be a number {bounds}, not {value!r}")
         return number
-
-    def check_text(self, text: str) -> Value:
-        """Check the text of a command line. Raises: BadInput."""
-        if text == self.word:
-            return text
-        try:
-            return self.check(float(text))
-        except (ValueError, BadInput):
-            message = f"must be {self.word}, or a number from {self.low:g} to {self.high:g}"
-            raise BadInput("", f"{message}, not {text!r}") from None
 
 
 @struct(frozen=True, slots=True)
@@ -256,9 +243,9 @@ OPTIONS = (
     ),
     ReplayOption(
         "decision_s",
-        NumberKind(0, 86_400, word=MEASURED),
-        f"Seconds that a scheduling decision takes; {MEASURED}: as long as it takes here.",
-        0.0,
+        TextKind("simulator.experiment:parse_decision_ns"),
+        "Seconds that a scheduling decision takes, or measured: as long as it takes here.",
+        "0",
     ),
     ReplayOption(
         "attach",
@@ -378,8 +365,6 @@ def from_command_line(key: str, value: Value) -> Value:
     if key == "trace":  # one that cannot be read is named by its reader
         return value
     try:
-        if isinstance(option.kind, NumberKind) and option.kind.word and isinstance(value, str):
-            return option.kind.check_text(value)
         return checked(key, value)
     except BadInput as error:
         raise InputError(Problem(option.flag, error.message)) from None

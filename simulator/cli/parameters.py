@@ -40,8 +40,6 @@ def with_options(command: Callable[..., None], takes_several: bool = False) -> C
 def _parameter(option: ReplayOption, takes_several: bool) -> inspect.Parameter:
     is_list = takes_several and option.is_several
     default: Any = None if is_list else option.default
-    if isinstance(option.kind, NumberKind) and option.kind.word and default is not None:
-        default = f"{default:g}"
     if option.is_needed:
         default = inspect.Parameter.empty
     return inspect.Parameter(
@@ -61,7 +59,7 @@ def _type(option: ReplayOption, is_list: bool) -> Any:
         single = bool
     elif isinstance(kind, WholeKind):
         single = int
-    elif isinstance(kind, NumberKind) and not kind.word:
+    elif isinstance(kind, NumberKind):
         single = float
     if is_list:
         return list[single] if option.is_needed else list[single] | None
@@ -95,8 +93,7 @@ def _bounds(kind: object) -> str | None:
     if isinstance(kind, WholeKind):
         return f"<int >= {kind.low}>"
     if isinstance(kind, NumberKind):
-        word = f"{kind.word} or " if kind.word else ""
-        return f"<{word}{kind.low:g} to {kind.high:g}>"
+        return f"<{kind.low:g} to {kind.high:g}>"
     return None
 
 
