@@ -27,6 +27,19 @@ def read_table(
         yield from read_records(rows, lambda line, cells: make(line, _row(names, cells)))
 
 
+def with_header(lines: Lines, names: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a table below a header, which some copies of it have and others do not.
+    `names`: of its first columns."""
+    stream = iter(lines)
+    for line, text in stream:
+        cells = split(text, ",")
+        if cells[0] != names[0]:
+            further = (f"further {at}" for at in range(len(cells) - len(names)))
+            yield 0, ",".join((*names, *further))
+        yield line, text
+        yield from stream
+
+
 def split(text: str, separator: str) -> list[str]:
     """Split a line into cells, without the blanks around them."""
     text = text.rstrip("\r\n")

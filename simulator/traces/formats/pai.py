@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulator.traces.formats.columns import Row, read_table
+from simulator.traces.formats.columns import Row, read_table, with_header
 from simulator.traces.record import (
     BadRecord,
     FieldError,
@@ -40,17 +40,8 @@ OUTCOMES = {"Terminated": TraceOutcome.COMPLETED, "Failed": TraceOutcome.FAILED}
 
 
 def read(lines: Lines) -> Iterator[TraceJob | BadRecord]:
-    """Yield the tasks of an Alibaba PAI trace in the order of the file. A header, which some copies
-    have, is passed over."""
-    return read_table(_with_header(lines), _job, COLUMNS)
-
-
-def _with_header(lines: Lines) -> Iterator[tuple[int, str]]:
-    header = ",".join(COLUMNS)
-    yield 0, header
-    for line, text in lines:
-        if line > 1 or text.strip() != header:
-            yield line, text
+    """Yield the tasks of an Alibaba PAI trace in the order of the file."""
+    return read_table(with_header(lines, COLUMNS), _job, COLUMNS)
 
 
 def _job(line: int, row: Row) -> TraceJob:

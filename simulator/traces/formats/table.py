@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 
 from muster.structs import struct
 from placement import BadInput
-from simulator.traces.formats.columns import split
+from simulator.traces.formats.columns import split, with_header
 from simulator.traces.formats.times import SPAN, instant_ns, is_unknown, span_ns
 from simulator.traces.record import (
     SECOND_NS,
@@ -331,11 +330,4 @@ _read_pods = _named(
 
 def read_mystous(lines: Lines) -> Iterator[TraceJob | BadRecord]:
     """Yield the pods of an Alibaba trace in the order of the file, with or without a header."""
-    stream = iter(lines)
-    for line, text in stream:
-        names = split(text, ",")
-        head = []
-        if names[0] != _PODS[0]:
-            names = [*_PODS, *(f"further {at}" for at in range(len(names) - len(_PODS)))]
-            head = [(0, ",".join(names))]
-        yield from _read_pods(chain(head, [(line, text)], stream))
+    return _read_pods(with_header(lines, _PODS))
