@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,23 +21,29 @@ from simulator.collectors.metrics import JobRow, Metrics
 from simulator.collectors.report_data import ReportData
 from simulator.replay import Replay
 
-JOBS = (
-    "job",
-    "submit_s",
-    "start_s",
-    "end_s",
-    "wait_s",
-    "run_s",
-    "gpus",
-    "hosts",
-    "host_s",
-    "productive_host_s",
-    "attempts",
-    "bounded_slowdown",
-    "outcome",
-    "tenant",
-    "user",
-)
+
+def _seconds(time_ns: int | None) -> float | None:
+    return None if time_ns is None else time_ns / SECOND_NS
+
+
+# The columns of jobs.csv, empty where a value is not known. Times are on the clock of the trace.
+JOBS: dict[str, Callable[[JobRow], Any]] = {
+    "job": lambda row: row.name,
+    "submit_s": lambda row: _seconds(row.submit_ns),
+    "start_s": lambda row: _seconds(row.start_ns),
+    "end_s": lambda row: _seconds(row.end_ns),
+    "wait_s": lambda row: _seconds(row.wait_ns),
+    "run_s": lambda row: _seconds(row.run_ns),
+    "gpus": lambda row: row.gpus,
+    "hosts": lambda row: row.hosts,
+    "host_s": lambda row: _seconds(row.host_ns),
+    "productive_host_s": lambda row: _seconds(row.host_time.productive),
+    "attempts": lambda row: row.attempts,
+    "bounded_slowdown": lambda row: float(f"{row.slowdown:.6g}"),
+    "outcome": lambda row: row.outcome.value,
+    "tenant": lambda row: row.tenant,
+    "user": lambda row: row.user,
+}
 
 
 class EventLogWriter:
@@ -62,29 +69,6 @@ class EventLogWriter:
     @property
     def digest(self) -> str:
         return self._sha256.hexdigest()
-
-
-def job_row(row: JobRow) -> list[Any]:
-    """Return an ended job in the columns of JOBS, None for what is not known. Times are seconds on
-    the clock of the trace."""
-    start_ns, wait_ns = row.start_ns, row.wait_ns
-    return [
-        row.name,
-        row.submit_ns / SECOND_NS,
-        None if start_ns is None else start_ns / SECOND_NS,
-        row.end_ns / SECOND_NS,
-        None if wait_ns is None else wait_ns / SECOND_NS,
-        row.run_ns / SECOND_NS,
-        row.gpus,
-        row.hosts,
-        row.host_ns / SECOND_NS,
-        row.host_time.productive / SECOND_NS,
-        row.attempts,
-        float(f"{row.slowdown:.6g}"),
-        row.outcome.value,
-        row.tenant,
-        row.user,
-    ]
 
 
 class Recorder(AbstractContextManager["Recorder"]):
@@ -137,7 +121,7 @@ class Recorder(AbstractContextManager["Recorder"]):
     def _ended(self, row: JobRow) -> None:
         """Take one job that is over; the event that ended it comes next."""
         if self._jobs:
-            self._jobs.writerow(job_row(row))
+            self._jobs.writerow([column(row) for column in JOBS.values()])
         if self._report_data:
             self._report_data.ended(row)
 
