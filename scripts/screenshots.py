@@ -26,6 +26,7 @@ import grpc
 from placement.fabric.reader import PRESETS
 from scheduler.console.thread import HttpEndpoint
 from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.server.config import ServerKeys
 from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from tests.browser import HAS_BROWSER, MISSING, Page, browsing
@@ -95,8 +96,7 @@ async def filled(folder: Path) -> AsyncIterator[Ready]:
     """A server with gangs, a queue, failures, a cordoned rack and a degraded uplink."""
     ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
     settings = Settings(
-        store=f"sqlite:///{folder / 'muster.db'}",
-        listen="127.0.0.1:0",
+        ServerKeys(store=f"sqlite:///{folder / 'muster.db'}", listen="127.0.0.1:0"),
         fabric_spec=PRESETS["roce-24k"],
         tenants=TENANTS,
         console=HttpEndpoint("127.0.0.1", 0),

@@ -25,6 +25,7 @@ from grpc_status import rpc_status
 from scheduler.core.model.events import Event
 from scheduler.eventlog.store import open_store
 from scheduler.eventlog.store.sqlite import SqliteStore
+from scheduler.server.config import ServerKeys
 from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import host_pb2, job_pb2, service_pb2, service_pb2_grpc
 from scheduler.wire.specs import spec_to_proto
@@ -104,6 +105,14 @@ def ticking() -> Callable[[], int]:
     return lambda: next(readings)
 
 
+# Settings that are keys of the server file.
+KEYS = {
+    **{key: key for key in ("store", "listen", "drain_s", "advertise", "lease_s", "watch_changes")},
+    **{key: key for key in ("init", "mark", "notify")},
+    **{"tenants_file": "tenants", "health_file": "health"},
+}
+
+
 @asynccontextmanager
 async def serving(
     folder: Path, *, channel: Callable[[str], grpc.aio.Channel] | None = None, **settings: Any
@@ -122,7 +131,9 @@ async def serving(
     }
     ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
     signals = Signals()
-    task = asyncio.create_task(serve(Settings(**chosen), ready.set_result, signals))
+    keys = {key: chosen.pop(name) for name, key in KEYS.items() if name in chosen}
+    made = Settings(ServerKeys().model_copy(update=keys), **chosen)
+    task = asyncio.create_task(serve(made, ready.set_result, signals))
     waiting: set[asyncio.Future[Any]] = {task, ready}
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if not ready.done():

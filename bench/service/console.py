@@ -47,6 +47,7 @@ from scheduler.core.model.events import FabricLoaded
 from scheduler.core.model.lifecycle import HostState
 from scheduler.core.model.state import Host
 from scheduler.identity import Caller, Role
+from scheduler.server.config import ServerKeys
 from scheduler.server.serve import Ready, Settings, Signals, serve
 from scheduler.v1 import service_pb2, service_pb2_grpc
 from scheduler.wire.specs import spec_to_proto
@@ -163,8 +164,7 @@ async def commits(readers: int, calls: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
         settings = Settings(
-            store=f"sqlite:///{folder}/bench.db",
-            listen="127.0.0.1:0",
+            ServerKeys(store=f"sqlite:///{folder}/bench.db", listen="127.0.0.1:0"),
             fabric_spec=PRESETS["roce-24k"],
             console=HttpEndpoint("127.0.0.1", 0),
         )

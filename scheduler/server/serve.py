@@ -33,7 +33,7 @@ from scheduler.console.session import Session
 from scheduler.console.thread import HttpEndpoint, HttpThread
 from scheduler.core import Rejected, SchedulingOptions, Tenants
 from scheduler.core.model.commands import LoadHealth, LoadTenants
-from scheduler.engine.feed import RING, Feed
+from scheduler.engine.feed import Feed
 from scheduler.engine.history import History
 from scheduler.engine.log_clock import passed_ns
 from scheduler.engine.proposal import NotLeading, WriterStopped
@@ -52,6 +52,7 @@ from scheduler.launch.streams.sessions import CannotServeAgents
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.supervision import PARTS, PREFIX, Heartbeats, Tasks
+from scheduler.server.config import ServerKeys
 from scheduler.server.metrics.exposition import Gauges, MetricsEndpoint, registry
 from scheduler.server.notify import Notifier
 from scheduler.service.backend import Backend
@@ -86,44 +87,30 @@ _OPTIONS = (
 
 @struct(frozen=True, slots=True)
 class Settings:
-    """Settings of one server. `fabric_spec` is needed for a new store only; `clock` gives
-    nanoseconds, and `measure` nanoseconds that passed, against which it is checked; None: it is
-    trusted. `tenants` None: the store's own.
+    """Settings of one server: the `keys` of its file and options, and what is made of them.
 
-    `watch_depth`: changes by which a slow watcher may lag before it is cut off. `watch_changes`: of
-    each kind, kept in memory for watches that resume. `drain_s`: how long calls may take to finish
-    once the server stops. `tenants_file`, `health_file`: read again on `reload`. Of servers that
-    share a store: `advertise`, where the others find this one, if not where it listens; `lease_s`,
-    after which a leader that is not heard of is replaced. `init`, `mark`: as for store.open_store.
+    `fabric_spec` is needed for a new store only; `clock` gives nanoseconds, and `measure`
+    nanoseconds that passed, against which it is checked; None: it is trusted. `tenants` None: the
+    store's own. `watch_depth`: changes by which a slow watcher may lag before it is cut off.
     `long_decision_s`: decisions that take longer move to a process of their own, and questions that
     keep coming to another; None: never. `agents` None: nobody starts what jobs say in `run`.
-    `console` None: there is none. `notify`: a file, read again on `reload`.
+    `console` None: there is none.
     """
 
-    store: str
-    listen: str
+    keys: ServerKeys
     fabric_spec: Mapping[str, Any] | None = None
     options: SchedulingOptions = field(default_factory=SchedulingOptions)
     clock: Callable[[], int] = time.time_ns
     measure: Callable[[], int] | None = passed_ns
     new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
     watch_depth: int = 10_000
-    watch_changes: int = RING
-    drain_s: float = 5.0
     tenants: Tenants | None = None
     retention: Retention = field(default_factory=Retention)
-    advertise: str = ""
-    lease_s: float = 5.0
     metrics: MetricsEndpoint | None = None
     long_decision_s: float | None = None
     access: Access = field(default_factory=Access)
-    tenants_file: str | None = None
-    health_file: str | None = None
-    init: bool | None = None
-    mark: str | None = None
     agents: AgentSettings | None = None
     console: HttpEndpoint | None = None
-    notify: str | None = None
 
 
 @struct(frozen=True, slots=True)
@@ -204,9 +191,11 @@ async def _serve(
     options = (*_OPTIONS, *listener.options)
     server = grpc.aio.server(interceptors=interceptors, options=options)
     _register(server, servicer, checks)
-    address = listener.open(server, settings.listen)  # before a store is made, for it may be wrong
-    mark = Path(settings.mark) if settings.mark is not None else None
-    store = open_store(settings.store, init=settings.init, mark=mark)
+    address = listener.open(
+        server, settings.keys.listen
+    )  # before a store is made, for it may be wrong
+    mark = Path(settings.keys.mark) if settings.keys.mark is not None else None
+    store = open_store(settings.keys.store, init=settings.keys.init, mark=mark)
     try:
         beats = gauges.instruments.beats
         console = _console(settings, backend, servicer, interceptors, listener.auth, beats)
@@ -229,15 +218,15 @@ async def _serve(
             if not (writing.done() or signals.stop.is_set()):
                 # Machine code is loaded in a second; calls do not wait until it is made.
                 await asyncio.wait({tasks.start(asyncio.to_thread(warm_up))}, timeout=_LOAD_S)
-                if settings.health_file is not None:
-                    await _load_health(settings.health_file, writer)
+                if settings.keys.health is not None:
+                    await _load_health(settings.keys.health, writer)
                 backend.attach(writer)
                 consistency.attach(writer, replica)
                 gauges.attach(writer, store)
                 await _set_health(checks, is_ready=True)
                 tasks.keep("health", partial(_tell_parts, checks, beats, store))
-                if settings.notify is not None:
-                    notifiers.append(Notifier(writer, settings.notify, beats))
+                if settings.keys.notify is not None:
+                    notifiers.append(Notifier(writer, settings.keys.notify, beats))
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
                     launches.start(writer, *([replica.offer_lead] if replica else []))
@@ -252,7 +241,7 @@ async def _serve(
                 await _first(writing, signals.stop)
                 tell_systemd("STOPPING=1")
                 closing = asyncio.create_task(console.close()) if console else None
-                await _drain(server, checks, writer, settings.drain_s)
+                await _drain(server, checks, writer, settings.keys.drain_s)
                 if closing is not None:
                     await closing
             (replica or writer).stop()
@@ -300,7 +289,7 @@ def _console(
 
         most_bytes = settings.access.limits.message_bytes
         return console_server(
-            backend, calls, auth, most_bytes, settings.store, is_local=thread.is_local
+            backend, calls, auth, most_bytes, settings.keys.store, is_local=thread.is_local
         )
 
     thread.start(make)
@@ -322,9 +311,9 @@ async def _recovered(
     recovered = await asyncio.to_thread(replayed, store)
     check_fabric(store, recovered.state, fabric_spec)
     writer = await _writer(store, recovered, settings, instruments)
-    public_address = settings.advertise or address
+    public_address = settings.keys.advertise or address
     candidate = LeaderCandidate(
-        public_address, settings.lease_s, clock, fabric_spec, tenants, has_callers
+        public_address, settings.keys.lease_s, clock, fabric_spec, tenants, has_callers
     )
     return writer, Replica(store, writer, candidate)
 
@@ -333,7 +322,7 @@ async def _writer(
     store: Store, recovered: Recovered, settings: Settings, instruments: Instruments
 ) -> Writer:
     limits = settings.access.limits
-    feed = Feed(settings.watch_depth, settings.watch_changes)
+    feed = Feed(settings.watch_depth, settings.keys.watch_changes)
     instruments.incidents = await asyncio.to_thread(look_back, store, recovered.state.version)
     return Writer(
         store,
@@ -384,11 +373,11 @@ async def _reload(
             console.look()
         for notifier in notifiers:
             await notifier.reload()
-        if settings.tenants_file is not None:
-            await _reload_tenants(settings.tenants_file, writer)
-        if settings.health_file is not None:
+        if settings.keys.tenants is not None:
+            await _reload_tenants(settings.keys.tenants, writer)
+        if settings.keys.health is not None:
             try:
-                await _load_health(settings.health_file, writer)
+                await _load_health(settings.keys.health, writer)
             except InputError as error:
                 log.error("rejected, the old health policy stays in use: %s", error)
 

@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from scheduler.client import Client, ServiceError
 from scheduler.eventlog.recovery import Recovered, recover
 from scheduler.eventlog.store import Store
+from scheduler.server.config import ServerKeys
 from scheduler.server.serve import SERVICE, CannotListen, Settings, Signals, serve
 from scheduler.v1 import job_pb2, service_pb2, service_pb2_grpc
 from tests.build import fabric_spec, spec
@@ -48,8 +49,9 @@ async def test_a_server_that_replays_its_log_is_up_but_not_ready(
     monkeypatch.setattr("scheduler.server.serve.recover", slowly)
     signals, ready = Signals(), asyncio.Event()
     address = f"127.0.0.1:{unused_tcp_port}"
+    keys = ServerKeys(store=url(tmp_path), listen=address)
     running = asyncio.create_task(
-        serve(Settings(url(tmp_path), address, fabric_spec()), lambda _: ready.set(), signals)
+        serve(Settings(keys, fabric_spec()), lambda _: ready.set(), signals)
     )
     async with grpc.aio.insecure_channel(address) as channel:
         stub = service_pb2_grpc.SchedulerServiceStub(channel)

@@ -147,22 +147,12 @@ def _settings(keys: ServerKeys) -> Settings:
         file.check(described)
     log_s = None if keys.keep_log_days is None else keys.keep_log_days * DAY_S
     return Settings(
-        keys.store,
-        keys.listen,
+        keys,
         described.spec if described else None,
         scheduling_options(keys),
         tenants=file.tenants if file else None,
-        tenants_file=keys.tenants,
-        health_file=keys.health,
-        notify=keys.notify,
-        init=keys.init,
-        mark=keys.mark,
         access=_access(keys),
         agents=_agents(keys),
-        drain_s=keys.drain_s,
-        advertise=keys.advertise or "",
-        lease_s=keys.lease_s,
-        watch_changes=keys.watch_changes,
         retention=Retention(keys.snapshot_every, log_s, keys.keep_ended_days * DAY_S),
         metrics=_exposure(keys.metrics),
         console=_console(keys),
