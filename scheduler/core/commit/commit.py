@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Iterator, Sequence
+from typing import TypeGuard, assert_never
 
 from muster.structs import replace, struct
 from placement.fabric import hostset
+from placement.fabric.constraints import ANYWHERE, joinable
 from placement.fabric.hostset import HostSet
 from placement.objective.check import violations
 from placement.objective.cut import cut
@@ -23,13 +25,7 @@ from scheduler.core.capacity.victims import (
 )
 from scheduler.core.capacity.window_substitutes import rehosted
 from scheduler.core.commit.ledger import Ledger
-from scheduler.core.commit.spare_settlement import (
-    drop_unjoinable_spares,
-    once_settled,
-    settle_lenders,
-    settle_spares,
-    touches_loans,
-)
+from scheduler.core.fold.apply import replay
 from scheduler.core.model.events import (
     Defragmented,
     Event,
@@ -42,7 +38,7 @@ from scheduler.core.model.events import (
     SparesChanged,
 )
 from scheduler.core.model.job import Job
-from scheduler.core.model.lifecycle import JOB_MOVES, RUNS, JobMove, JobState
+from scheduler.core.model.lifecycle import JOB_MOVES, RUNS, JobMove, JobState, RequeueCause
 from scheduler.core.model.plan import (
     Action,
     Defragment,
@@ -51,6 +47,7 @@ from scheduler.core.model.plan import (
     EvaluateHosts,
     GiveUp,
     Plan,
+    Recall,
     ReplaceReservedHosts,
     ReplenishSpares,
     Requeue,
@@ -76,6 +73,7 @@ from scheduler.core.rules.network.gang_step import false_step
 from scheduler.core.rules.time_limits import enforced
 from scheduler.core.tenancy.quota_check import Allowance, Quotas
 from scheduler.core.tenancy.spare_loans import SpareLoans
+from scheduler.core.wording import hosts_text
 
 
 @struct(frozen=True, slots=True)
@@ -130,7 +128,7 @@ def _without_requeue(ledger: Ledger, event: Event) -> Event:
 
 def _checked(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] | Stale:
     """The events of `action`, those of gangs that make room for it first."""
-    if touches_loans(ledger.state_for(action), action):
+    if _touches_loans(action, ledger.state_for(action)):
         return _on_loan(ledger, action, now_ns)
     victims = evicted(ledger, action, now_ns)
     if isinstance(victims, Stale):
@@ -145,20 +143,58 @@ def _checked(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] |
     return outcome if isinstance(outcome, Stale) else (*room, *outcome)
 
 
-def _on_loan(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] | Stale:
+def _touches_loans(action: Action, state: State) -> TypeGuard[Start | Swap]:
+    """Whether the action borrows spares, or takes some that were lent."""
+    if isinstance(action, Start):
+        return bool(action.lenders)
+    return isinstance(action, Swap) and bool(
+        action.recalls or taken(action) & SpareLoans(state).hosts
+    )
+
+
+def _on_loan(ledger: Ledger, action: Start | Swap, now_ns: int) -> tuple[Event, ...] | Stale:
     """The action, after what stands before it: spares that are lent, or given back."""
-
-    def smaller(at: State, resize: Resize) -> GangResized | Stale:
-        return _resize(Ledger(at), resize, now_ns)
-
-    first = settle_spares(ledger.state, action, now_ns, smaller)
+    first = _loans_settled(ledger.state, action, now_ns)
     if isinstance(first, Stale):
         return first
     after = ledger.after(first)
     if isinstance(action, Start):
         after.free |= taken(action) & SpareLoans(after.state).hosts
-    outcome = _checked(after, once_settled(action), now_ns)
+        outcome = _checked(after, replace(action, lenders=()), now_ns)
+    else:
+        outcome = _checked(after, replace(action, recalls=()), now_ns)
     return outcome if isinstance(outcome, Stale) else (*first, *outcome)
+
+
+def _loans_settled(state: State, action: Start | Swap, now_ns: int) -> tuple[Event, ...] | Stale:
+    """The events of spares that come before a start or swap."""
+    if isinstance(action, Start):
+        return SpareLoans(state).lend(action.name, taken(action), action.lenders, now_ns)
+    events: list[Event] = []
+    for recall in action.recalls:
+        event = _end_loan(state, recall, action.name, now_ns)
+        if isinstance(event, Stale):
+            return event
+        events.append(event)
+    after = replay(events, state)
+    home = tuple(SpareLoans(after).give_back(taken(action), now_ns))
+    if taken(action) & SpareLoans(replay(home, after)).hosts:
+        text = "a spare that was lent is not back"
+        return stale_job(action.name, StaleReason.LOAN, text)
+    return (*events, *home)
+
+
+def _end_loan(state: State, recall: Recall, owner: str, now_ns: int) -> Event | Stale:
+    job = state.jobs.get(recall.name)
+    if job is None or not SpareLoans(state).borrowed(job):
+        text = f"{recall.name} left what it borrowed meanwhile"
+        return stale_job(owner, StaleReason.LOAN, text)
+    if job.state is JobState.INTERRUPTED:
+        return JobRequeued(now_ns, job.name, recall.reason, RequeueCause.FAILURE)
+    if recall.resize is not None:
+        event = _resize(Ledger(state), recall.resize, now_ns)
+        return replace(event, preempted_by=owner) if isinstance(event, GangResized) else event
+    return JobPreempted(now_ns, job.name, owner, recall.reason)
 
 
 def _alone(ledger: Ledger, action: Action, now_ns: int) -> tuple[Event, ...] | Stale:
@@ -401,8 +437,38 @@ def _swap(ledger: Ledger, action: Swap, now_ns: int) -> tuple[Event, ...] | Stal
     if cut(fabric, job.request, hosts) != action.cuts:
         return stale_job(name, StaleReason.JOB, "other blocks moved meanwhile")
     swapped = memory_copies.swapped(state, job, action, hosts, now_ns)
-    behind = drop_unjoinable_spares(state, job, hosts, now_ns)
-    return (*settle_lenders(state, action, shared, now_ns), *behind, swapped)
+    behind = _drop_unjoinable_spares(state, job, hosts, now_ns)
+    return (*_settle_lenders(state, action, shared, now_ns), *behind, swapped)
+
+
+def _settle_lenders(
+    state: State, action: Swap, shared: list[int], now_ns: int
+) -> Iterator[SparesChanged]:
+    """Take the spares that join the gang from their holders."""
+    for name in action.lenders:
+        job = state.jobs[name]
+        kept = tuple(s for s in job.spares if s not in shared)
+        count = len(job.spares) - len(kept)
+        reason = f"{action.name} took {hosts_text(count)} for failed ones"
+        yield SpareLoans(state).holding_event(job, kept, reason, now_ns)
+
+
+def _drop_unjoinable_spares(
+    state: State, job: Job, hosts: Sequence[int], now_ns: int
+) -> Iterator[SparesChanged]:
+    """Take from `job` the spares that could never join its gang on these hosts, as its constraints
+    would break."""
+    fabric, where, gang = state.loaded_fabric, job.request.where, hostset.of(hosts)
+    if where == ANYWHERE:
+        return
+    kept: list[int] = []
+    for spare in job.spares:
+        if hostset.has(gang, spare) or hostset.has(joinable(fabric, where, gang), spare):
+            kept.append(spare)
+            gang |= 1 << spare
+    if len(kept) < len(job.spares):
+        reason = f"leaves {hosts_text(len(job.spares) - len(kept))} outside its constraints"
+        yield SpareLoans(state).holding_event(job, tuple(kept), reason, now_ns)
 
 
 def _shared(state: State, action: Swap) -> list[int] | Stale:
