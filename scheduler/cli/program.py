@@ -108,8 +108,8 @@ class _Commands(TyperGroup):
         if name is None:
             return words
         command = self.get_command(ctx, name)
-        each = [command, *getattr(command, "commands", {}).values()]
-        own = {option for one in each if one is not None for p in one.params for option in p.opts}
+        parts = [command, *getattr(command, "commands", {}).values()]
+        own = {text for part in parts if part is not None for p in part.params for text in p.opts}
         first, rest, tail = words[:at], [name], iter(words[at + 1 :])
         for word in tail:
             option = word.partition("=")[0]

@@ -163,10 +163,10 @@ def _write(path: str, rows: Sequence[str], ids: Sequence[str]) -> None:
     """
     text = "\n".join(rows) + "\n"
     try:
-        found = [token.id for token in from_document(parse(text, path)).tokens]
+        read_ids = [token.id for token in from_document(parse(text, path)).tokens]
     except InputError:
-        found = []
-    if found != list(ids):
+        read_ids = []
+    if read_ids != list(ids):
         reason = "is laid out in a way that this command cannot change: edit it by hand"
         raise InputError(Problem("", reason, path))
     there = os.stat(path) if os.path.exists(path) else None
