@@ -1,12 +1,7 @@
-"""What Slurm's two topology files share: hostlists and block sizes."""
+"""What Slurm's two topology files share: hostlists, and what trees and blocks become."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any
-
-from importers.fabrics.switches import Switch
 from muster.structs import replace
 from placement import BadInput
 from placement.fabric import hostlist
@@ -14,7 +9,6 @@ from scheduler.files.errors import refusal
 from scheduler.files.fabrics.network import TopologyNetwork
 
 CATCH_ALL = "unknown"  # of Soperator
-LARGEST_BLOCK_SIZE = 10**9
 
 
 def names(text: str, source: str, line: int, key: str) -> tuple[str, ...]:
@@ -27,30 +21,6 @@ def names(text: str, source: str, line: int, key: str) -> tuple[str, ...]:
         return tuple(hostlist.expand(text))
     except BadInput as error:
         raise refusal(error.message, source, line, key) from None
-
-
-def sizes(values: Sequence[Any], source: str, line: int, field: str) -> list[int]:
-    numbers = [str(value).strip() for value in values]
-    for number in numbers:
-        if not number.isdecimal() or not 0 < int(number[:20]) < LARGEST_BLOCK_SIZE:
-            raise refusal(f"{number!r} is not a number of hosts", source, line, field)
-    return [int(number) for number in numbers]
-
-
-def check_sizes(
-    given_sizes: Sequence[int], blocks: Sequence[Switch], source: str, line: int, field: str
-) -> None:
-    """Refuse block sizes unless each is a power of two times the one before, and no block is below
-    the first. Raises: InputError."""
-    for small, large in pairwise(given_sizes):
-        ratio = large // small
-        if large % small or ratio < 2 or ratio & (ratio - 1):
-            raise refusal(f"{large} is not a power of two times {small}", source, line, field)
-    for block in blocks:
-        if given_sizes and len(block.nodes) < given_sizes[0]:
-            raise block.refusal(
-                f"has {len(block.nodes)} hosts, fewer than the block size {given_sizes[0]}"
-            )
 
 
 def of_blocks(network: TopologyNetwork) -> TopologyNetwork:

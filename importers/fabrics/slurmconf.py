@@ -2,7 +2,7 @@
 
 Source: topology.conf(5), and topology_p_topology_print of the plugins tree and block.
 `LinkSpeed` is in units of no one's choosing and unused by Slurm, so it is read and dropped.
-Higher block sizes are what jobs may ask for, not what is wired; they become no tier. A block is
+Block sizes are what jobs may ask for, not what is wired; they become no tier. A block is
 a domain of NVLink, which the block plugin is made for: the imported tier is a scale-up tier.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from importers.fabrics import slurm
 from importers.fabrics.switches import Switch, network
@@ -21,14 +20,13 @@ from scheduler.files.yaml12 import MOST_PROGRAM_BYTES, read_text
 
 _PAIR = re.compile(r'\s*(?P<key>[A-Za-z_]\w*)\s*=\s*(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))(?=\s|$)')
 _COMMENT = re.compile(r"(?<!\\)#.*")
-_INCLUDE = re.compile(r"include\s+(\S.*)", re.IGNORECASE)
+_INCLUDE = re.compile(r"include\s", re.IGNORECASE)
 _KEYS = {
     "switchname": ("switches", "nodes", "linkspeed", "level"),
     "blockname": ("nodes", "blockindex", "blocksize"),
     "blocksizes": (),
     "aggregatedblock": ("nodes", "blockindex", "blocksize"),  # printed, never configured
 }
-DEEPEST_INCLUDE = 8
 
 
 @struct(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def read(path: str, _choices: Choices) -> TopologyNetwork:
     Raises: InputError. Cost: 60 ms for 3,072 hosts in 1,545 switches.
     """
     by_kind: dict[str, list[_Line]] = {kind: [] for kind in _KEYS}
-    for line in _lines(path, 0):
+    for line in _lines(path):
         by_kind[_kind(line)].append(line)
     switches, blocks, sizes, _ = by_kind.values()
     if switches and (blocks or sizes):
@@ -61,37 +59,17 @@ def read(path: str, _choices: Choices) -> TopologyNetwork:
         raise refusal("defines no switch and no block", path)
     parsed = [_switch("switchname", line) for line in switches]
     parsed += [_switch("blockname", line) for line in blocks]
-    if len(sizes) > 1:
-        raise sizes[1].refusal("is given twice", "BlockSizes")
-    if sizes:
-        _check_sizes(sizes[0], parsed)
     whole = network(parsed)
     return slurm.of_blocks(whole) if blocks else slurm.of_tree(whole)
 
 
-def _lines(path: str, depth: int) -> Iterator[_Line]:
-    """Logical lines of a file and of those it includes."""
+def _lines(path: str) -> Iterator[_Line]:
+    """Yield the logical lines of a file."""
     for number, text in _logical_lines(read_text(path, MOST_PROGRAM_BYTES)):
-        include = _INCLUDE.fullmatch(text)
-        if include:
-            if depth == DEEPEST_INCLUDE:
-                raise refusal(
-                    f"files are nested deeper than {DEEPEST_INCLUDE}", path, number, "Include"
-                )
-            yield from _included(path, number, include[1], depth)
-        else:
-            yield _Line(_pairs(text, path, number), path, number)
-
-
-def _included(path: str, number: int, name: str, depth: int) -> Iterator[_Line]:
-    """Relative names are sought beside the file that names them."""
-    other = str(Path(path).parent / name)
-    try:
-        yield from _lines(other, depth + 1)
-    except InputError as error:
-        if error.found[0].source == other and not error.found[0].line:
-            raise refusal(f"{other}: {error.found[0].message}", path, number, "Include") from None
-        raise
+        if _INCLUDE.match(text):
+            message = "is not followed: `scontrol show topology` prints all files as one"
+            raise refusal(message, path, number, "Include")
+        yield _Line(_pairs(text, path, number), path, number)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -151,9 +129,3 @@ def _switch(kind: str, line: _Line) -> Switch:
     if "level" in line.pairs and below["switches"]:
         below["nodes"] = ()  # printed: all hosts below, not those on the switch itself
     return Switch(name, below["switches"], below["nodes"], line.source, line.line)
-
-
-def _check_sizes(line: _Line, blocks: list[Switch]) -> None:
-    values = line.pairs["blocksizes"].split(",")
-    sizes = slurm.sizes(values, line.source, line.line, "BlockSizes")
-    slurm.check_sizes(sizes, blocks, line.source, line.line, "BlockSizes")

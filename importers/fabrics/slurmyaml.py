@@ -32,7 +32,7 @@ def read(path: str, choices: Choices) -> TopologyNetwork:
         whole = slurm.of_tree(network(list(switches)))
         return replace(whole, notes=(*notes, *whole.notes))
     blocks = list(_switches(document, body["block"], f"{at}.block", "blocks", "block"))
-    _sizes(document, body["block"], f"{at}.block", blocks)
+    _only(document, body["block"], f"{at}.block", {"blocks", "block_sizes"})
     whole = slurm.of_blocks(network(blocks))
     return replace(whole, notes=(*notes, *whole.notes))
 
@@ -101,19 +101,6 @@ def _switches(
             for key in ("children", "nodes")
         }
         yield Switch(item[item_key], below["children"], below["nodes"], document.source, line)
-
-
-def _sizes(document: Document, body: Mapping[str, Any], at: str, blocks: list[Switch]) -> None:
-    path = f"{at}.block_sizes"
-    values = body.get("block_sizes")
-    _only(document, body, at, {"blocks", "block_sizes"})
-    if values is None:
-        return
-    if not isinstance(values, list):
-        raise document.error((path, "must be a list of numbers of hosts"))
-    line = document.lines.get(path, 0)
-    sizes = slurm.sizes(values, document.source, line, "block_sizes")
-    slurm.check_sizes(sizes, blocks, document.source, line, "block_sizes")
 
 
 def _only(document: Document, item: Mapping[str, Any], at: str, known: set[str]) -> None:

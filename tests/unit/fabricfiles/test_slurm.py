@@ -1,7 +1,5 @@
 """topology.conf and topology.yaml: what is read, and what is refused with its place."""
 
-from pathlib import Path
-
 from placement.fabric.reader import from_spec
 from tests.unit.fabricfiles.conftest import Read, Refused, tree
 
@@ -96,19 +94,9 @@ def test_parallel_spines_are_one(read: Read) -> None:
     assert "spine4, spine2: parallel to another switch, counted once" in built.notes
 
 
-def test_files_are_included(read: Read, refused: Refused, tmp_path: Path) -> None:
-    racks = tmp_path / "racks.conf"
-    racks.write_text("\n".join(TREE.splitlines()[5:]))
-    built = read("\n".join(TREE.splitlines()[:5]) + "\nInclude racks.conf\n", "slurm")
-    assert len(built.fabric.hosts) == 6
-    racks.write_text("SwitchName=a Nodes=n[\n")
-    for text, told in (
-        ("include racks.conf\n", "racks.conf:1: nodes: unbalanced brackets in 'n['"),
-        ("include file\n", "file:1: Include: files are nested deeper than 8"),
-        ("\ninclude gone.conf\n", "file:2: Include: gone.conf: no such file"),
-        ("BlockSizes=4\n", "file: defines no switch and no block"),
-    ):
-        assert refused(text, "slurm") == told
+def test_other_files_are_not_followed(refused: Refused) -> None:
+    told = refused("\ninclude racks.conf\n", "slurm")
+    assert told.startswith("file:2: Include: is not followed: `scontrol show topology` prints")
 
 
 def test_refused_in_a_tree(refused: Refused) -> None:
@@ -183,16 +171,6 @@ def test_blocks_are_what_one_nvlink_joins_and_trees_join_none_by_themselves(
     assert found.scale_up_by_host.tolist() == [0, 0, 2]
 
 
-def test_refused_block_sizes(refused: Refused) -> None:
-    for sizes, says in [
-        ("4,4", "3: BlockSizes: 4 is not a power of two times 4"),
-        ("5", "1: b1: has 4 hosts, fewer than the block size 5"),
-        ("4,x", "3: BlockSizes: 'x' is not a number of hosts"),
-        ("4\nBlockSizes=4", "4: BlockSizes: is given twice"),
-    ]:
-        assert refused(BLOCKS.replace("4,8,32", sizes), "slurm-block") == f"file:{says}"
-
-
 YAML = """\
 ---
 - topology: wide
@@ -239,7 +217,7 @@ def test_refused_in_yaml(refused: Refused) -> None:
         ('nodes: "n[01-04]"', "nodes: 7", ":15: 1.block.blocks.0.nodes: must be a name or range"),
         ("block: b1, ", "", ":15: 1.block.blocks.0: has no name: `block` is missing"),
         ("block: b1, ", "block: b1, size: 4, ", ":15: 1.block.blocks.0.size: unknown key; known"),
-        ("[2]", "2", ":13: 1.block.block_sizes: must be a list"),
+        ("block_sizes", "sizes", ":13: 1.block.sizes: unknown key; known are block_sizes, blocks"),
     ]:
         topology = "none" if "tree: {}" in new else None if new.endswith("no") else "nvl"
         assert refused(YAML.replace(old, new, 1), "slurm-yaml", topology=topology).startswith(
