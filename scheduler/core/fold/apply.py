@@ -26,6 +26,7 @@ from scheduler.core.model.events import (
     LinkEvent,
     NamesQualified,
     RequestAnswered,
+    RequestEvent,
     TenantsLoaded,
     WindowEvent,
 )
@@ -58,6 +59,7 @@ def apply(state: State, event: Event) -> State:
         after = _applied(state, event)
     seen_ns = max(state.seen_ns, event.time_ns)
     if getattr(event, "request_id", ""):
+        assert isinstance(event, RequestEvent)
         after = with_request(after, event, state.jobs)
     return replace(after, version=state.version + 1, seen_ns=seen_ns)
 

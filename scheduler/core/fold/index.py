@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from muster.structs import replace
 from scheduler.core.collections.persistent_map import newest_of_each, with_entry, without_entry
-from scheduler.core.model.events import Event
+from scheduler.core.model import requests
+from scheduler.core.model.events import RequestEvent
 from scheduler.core.model.index import Index
 from scheduler.core.model.job import NOTHING_HELD, Attempt, Job
 from scheduler.core.model.lifecycle import (
@@ -21,8 +22,7 @@ from scheduler.core.model.lifecycle import (
 )
 from scheduler.core.model.lifecycle import after as state_after
 from scheduler.core.model.records.tenant import UsageAccount
-from scheduler.core.model.requests import Remembered, remembered
-from scheduler.core.model.run_lineage import with_checkpoint
+from scheduler.core.model.run_lineage import KEPT_RUNS, lineage_key, with_checkpoint
 from scheduler.core.model.state import RETAINED, Host, State
 from scheduler.core.model.window import Booking
 from scheduler.core.policies.job_terms import SavedCheckpoint
@@ -192,17 +192,32 @@ def with_ended(state: State, over: Job) -> State:
     return replace(state, ended=ended, index=replace(state.index, ended_counts=counts))
 
 
-def with_request(state: State, event: Event, jobs: Mapping[str, Job]) -> State:
-    """Return the state that remembers the request of `event`. `jobs`: before it."""
-    known = remembered(Remembered(state.requests, state.index.request_counts), event, jobs)
-    index = replace(state.index, request_counts=known.counts)
-    return replace(state, requests=known.requests, index=index)
+def with_request(state: State, event: RequestEvent, jobs: Mapping[str, Job]) -> State:
+    """Return the state that remembers the request of `event`, which has an id. `jobs`: before."""
+    identifier = requests.parse_request_id(event.request_id)
+    known, counts = newest_of_each(
+        state.requests,
+        state.index.request_counts,
+        identifier.key,
+        requests.completed(event, jobs),
+        identifier.tenant,
+        requests.REMEMBERED,
+        lambda key, _: requests.parse_request_id(key).tenant,
+    )
+    return replace(state, requests=known, index=replace(state.index, request_counts=counts))
 
 
 def with_lineage(state: State, job: Job, saved: SavedCheckpoint) -> State:
     """Return the state in which the run of a job has one checkpoint more."""
-    counts = state.index.lineage_counts
-    lineages, counts = with_checkpoint(state.lineages, counts, job, saved)
+    lineages, counts = newest_of_each(
+        state.lineages,
+        state.index.lineage_counts,
+        lineage_key(job),
+        with_checkpoint(state.lineages, job, saved),
+        job.tenant,
+        KEPT_RUNS,
+        lambda _, other: other.tenant,
+    )
     return replace(state, lineages=lineages, index=replace(state.index, lineage_counts=counts))
 
 

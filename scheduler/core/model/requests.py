@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from scheduler.core.collections.persistent_map import newest_of_each
 from scheduler.core.model import commands, events
 from scheduler.core.model.job import Job
 
@@ -36,13 +35,6 @@ class CompletedRequest(Struct, frozen=True):
     digest: str = ""
     uid: str = ""
     answer: str = ""
-
-
-class Remembered(NamedTuple):
-    """`requests`: by the key of their ids, oldest first. `counts`: how many of each tenant."""
-
-    requests: Mapping[str, CompletedRequest]
-    counts: Mapping[str, int]
 
 
 _KINDS: Final = {
@@ -72,11 +64,8 @@ def action_of(request: commands.RequestCommand | events.RequestEvent) -> str:
     return ACTIONS[type(request)].format(request)
 
 
-def remembered(known: Remembered, event: events.Event, jobs: Mapping[str, Job]) -> Remembered:
-    """Return the completed requests with the one that caused `event`, if it had an id. `jobs`:
-    before the event."""
-    if not isinstance(event, events.RequestEvent) or not event.request_id:
-        return known
+def completed(event: events.RequestEvent, jobs: Mapping[str, Job]) -> CompletedRequest:
+    """Return the record of the request that caused an event. `jobs`: before the event."""
     uid, answer = "", ""
     if isinstance(event, events.JobSubmitted | events.RequestAnswered):
         uid = event.uid
@@ -86,19 +75,8 @@ def remembered(known: Remembered, event: events.Event, jobs: Mapping[str, Job]) 
         answer = event.answer
     elif isinstance(event, events.Defragmented):
         answer = event.sentence
-    identifier = parse_request_id(event.request_id)
-    done = CompletedRequest(action_of(event), identifier.digest, uid, answer)
-    return Remembered(
-        *newest_of_each(
-            known.requests,
-            known.counts,
-            identifier.key,
-            done,
-            identifier.tenant,
-            REMEMBERED,
-            lambda key, _: parse_request_id(key).tenant,
-        )
-    )
+    digest = parse_request_id(event.request_id).digest
+    return CompletedRequest(action_of(event), digest, uid, answer)
 
 
 _FORM = re.compile(r"@([^/]*)/([0-9a-f]*)/(\d+):")

@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from scheduler.core.collections.persistent_map import newest_of_each
 from scheduler.core.model.job import Job
 from scheduler.core.names import short_name
 from scheduler.core.policies.job_terms import RunSpec, SavedCheckpoint, parse_checkpoint
@@ -58,22 +57,16 @@ def lineage_key(job: Job, name: str = "") -> str:
 
 
 def with_checkpoint(
-    lineages: Mapping[str, RunLineage],
-    counts: Mapping[str, int],
-    job: Job,
-    saved: SavedCheckpoint,
-) -> tuple[Mapping[str, RunLineage], Mapping[str, int]]:
-    """Return the lineages, and how many each tenant has, with what `job` has saved. The first
-    checkpoint of a job that began anew takes the place of all before it."""
-    key = lineage_key(job)
-    known = lineages[key].checkpoints if key in lineages else ()
+    lineages: Mapping[str, RunLineage], job: Job, saved: SavedCheckpoint
+) -> RunLineage:
+    """Return the lineage of a job's run with what it has saved. The first checkpoint of a job that
+    began anew takes the place of all before it."""
+    before = lineages.get(lineage_key(job))
+    known = before.checkpoints if before is not None else ()
     if job.spec.run is not None and job.spec.run.new_run:
         known = tuple(each for each in known if each.uid == job.uid)
     kept = (*known, RunCheckpoint(job.name, job.uid, saved))[-KEPT_CHECKPOINTS:]
-    value = RunLineage(job.tenant, kept)
-    return newest_of_each(
-        lineages, counts, key, value, job.tenant, KEPT_RUNS, lambda _, other: other.tenant
-    )
+    return RunLineage(job.tenant, kept)
 
 
 def resume_point(lineages: Mapping[str, RunLineage], job: Job) -> ResumePoint | None:
