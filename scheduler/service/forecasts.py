@@ -11,8 +11,8 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Condition
+from typing import NamedTuple
 
-from muster.structs import struct
 from scheduler.core import SchedulingOptions, State
 from scheduler.core.explain.forecast import Forecast, forecast, forecasts
 
@@ -36,29 +36,25 @@ def bounded_forecast(state: State, now_ns: int, options: SchedulingOptions) -> F
     return forecast(state, now_ns, options, is_over)
 
 
-@struct(frozen=True, slots=True)
-class _Question:
+class _Question(NamedTuple):
     state: State
     now_ns: int
     options: SchedulingOptions
 
-    def is_same(self, other: _Question | None) -> bool:
-        """Whether one forecast does for both."""
-        if other is None:
-            return False
-        return (self.state.version, self.options) == (other.state.version, other.options)
 
-
-@struct(frozen=True, slots=True)
-class _Result:
+class _Result(NamedTuple):
     question: _Question
     forecast: Forecast
     is_whole: bool
 
-    def is_overtaken(self, now_ns: int) -> bool:
-        """Whether a start that it foresaw should have been by now: a gang outruns its limit."""
-        starts = self.forecast.starts.values()
-        return any(self.question.now_ns < start.start_ns < now_ns for start in starts)
+    def is_for(self, asked: _Question) -> bool:
+        """Whether there is no more to foresee: no start of it should have been by now, as where a
+        gang outruns its limit."""
+        of, starts = self.question, self.forecast.starts.values()
+        is_same = (of.state.version, of.options) == (asked.state.version, asked.options)
+        if not (self.is_whole and is_same):
+            return False
+        return not any(of.now_ns < start.start_ns < asked.now_ns for start in starts)
 
 
 class ForecastCache:
@@ -97,13 +93,7 @@ class ForecastCache:
         return self._result is not None and self._cost_s > SHORT_S
 
     def _has_whole(self, question: _Question) -> bool:
-        result = self._result
-        return (
-            result is not None
-            and result.is_whole
-            and question.is_same(result.question)
-            and not result.is_overtaken(question.now_ns)
-        )
+        return self._result is not None and self._result.is_for(question)
 
     def _is_due(self) -> bool:
         is_asked = self._newest is not None and not self._has_whole(self._newest)
