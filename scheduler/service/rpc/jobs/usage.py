@@ -13,7 +13,6 @@ from scheduler.eventlog.ended_jobs import PAGE, EndedJobs
 from scheduler.eventlog.store.base import EndedQuery
 from scheduler.identity import caller, own_jobs
 from scheduler.service.backend import Context, Servicer
-from scheduler.service.bulk_reads import BulkReads
 from scheduler.service.errors import invalid
 from scheduler.v1 import service_pb2
 from scheduler.wire.cluster.tenants import usage_keys, usage_to_proto
@@ -45,28 +44,16 @@ class UsageServicer(Servicer):
         if not request.HasField("end_time"):
             for job in filter(is_wanted, state.jobs.values()):
                 sums.add(job)
-        query = EndedQuery(
+        rest: EndedQuery | None = EndedQuery(
             state.version,
             PAGE,
             tenants=caller().own_tenants(state.tenants),
             from_ns=start_ns,
             until_ns=end_ns if request.HasField("end_time") else _MOST_NS,
         )
-        await _add_ended(self._backend.reads, sums, writer.ended, query, is_wanted)
+        while rest is not None:  # a page at a time: other calls are answered in between
+            rest = await self._backend.reads.make(_add_page, sums, writer.ended, rest, is_wanted)
         return usage_to_proto(sums, keys, start_ns, end_ns, state.version)
-
-
-async def _add_ended(
-    reads: BulkReads,
-    sums: UsageSums,
-    ended: EndedJobs,
-    query: EndedQuery,
-    is_wanted: Callable[[Job], bool],
-) -> None:
-    """Add the ended jobs of the store, a page at a time: other calls are answered in between."""
-    rest: EndedQuery | None = query
-    while rest is not None:
-        rest = await reads.make(_add_page, sums, ended, rest, is_wanted)
 
 
 def _add_page(
