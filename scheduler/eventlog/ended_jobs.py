@@ -94,13 +94,13 @@ class EndedJobs:
         tenants = frozenset({tenant}) if tenant else None
         newest = (("number", True),)
         query = EndedQuery(to_version, 1, uid, name, tenants=tenants, order=newest)
-        rows = self._read(query)
+        rows = self.rows(query)
         return job_in(rows[0]) if rows else None
 
     def some(self, query: EndedQuery) -> tuple[list[Job], EndedQuery | None]:
         """Return the jobs of a query in the order of their arrival, and the query for the jobs
         behind them; None where there are no more."""
-        rows = self._read(query)
+        rows = self.rows(query)
         rest = replace(query, after=(rows[-1].sequence,)) if len(rows) == query.most else None
         return [job_in(row) for row in rows], rest
 
@@ -117,7 +117,7 @@ class EndedJobs:
         `at_hand`: uids of jobs that are left out. Reads at most `most_read` jobs."""
         wanted: list[Job] = []
         while most_read > 0:
-            rows = self._read(replace(query, most=min(PAGE, most_read)))
+            rows = self.rows(replace(query, most=min(PAGE, most_read)))
             for job in (job_in(row) for row in rows if row.uid not in at_hand):
                 if is_wanted(job):
                     wanted.append(job)
@@ -129,8 +129,16 @@ class EndedJobs:
             query = replace(query, after=key(job_in(rows[-1])))
         return wanted, query.after
 
-    def _read(self, query: EndedQuery) -> list[EndedJob]:
+    def rows(self, query: EndedQuery) -> list[EndedJob]:
+        """Return the jobs of a query as they are stored."""
         try:
             return self._store.ended_jobs(query)
+        except StoreError as error:
+            raise NotRead(str(error)) from error
+
+    def dropped(self) -> int:
+        """Return how many jobs were dropped."""
+        try:
+            return self._store.ended_counts()[1]
         except StoreError as error:
             raise NotRead(str(error)) from error

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.eventlog import snapshots
-from scheduler.eventlog.store import EndedJob, EndedQuery, NotRead, Store, StoreError
+from scheduler.eventlog.store import EndedQuery
 from scheduler.service.backend import Context, Servicer
 from scheduler.v1 import service_pb2
 
@@ -26,11 +26,10 @@ class StateServicer(Servicer):
         writer = self._backend.writer
         state, now_ns, last_ns = writer.state, writer.now_ns(), writer.last_ns
         body = await asyncio.to_thread(snapshots.encode, state, last_ns, _pause)
-        _, dropped = await asyncio.to_thread(_counts, writer.store)
         first = service_pb2.ExportStateResponse(
             version=state.version,
             options=msgspec.json.encode(writer.options).decode(),
-            dropped_jobs=dropped,
+            dropped_jobs=await asyncio.to_thread(writer.ended.dropped),
         )
         first.create_time.FromNanoseconds(now_ns)
         yield first
@@ -39,7 +38,7 @@ class StateServicer(Servicer):
         after: tuple[Any, ...] = ()
         while True:
             query = EndedQuery(state.version, _PAGE, order=(("version", False),), after=after)
-            rows = await asyncio.to_thread(_rows, writer.store, query)
+            rows = await asyncio.to_thread(writer.ended.rows, query)
             for part in _parts(row.body for row in rows):
                 yield service_pb2.ExportStateResponse(ended_jobs=part)
             if len(rows) < _PAGE:
@@ -49,22 +48,6 @@ class StateServicer(Servicer):
 
 def _pause() -> None:
     time.sleep(_PAUSE_S)  # Python runs one thing at a time, and calls wait
-
-
-def _counts(store: Store) -> tuple[int, int]:
-    """Raises: NotRead."""
-    try:
-        return store.ended_counts()
-    except StoreError as error:
-        raise NotRead(str(error)) from error
-
-
-def _rows(store: Store, query: EndedQuery) -> list[EndedJob]:
-    """Raises: NotRead."""
-    try:
-        return store.ended_jobs(query)
-    except StoreError as error:
-        raise NotRead(str(error)) from error
 
 
 def _parts(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
