@@ -15,9 +15,13 @@ Row = Mapping[str, str]
 
 
 def read_table(
-    lines: Lines, make: Callable[[int, Row], Made], needed: Sequence[str], separator: str = ","
+    lines: Lines,
+    make: Callable[[int, Row], Made],
+    needed: Sequence[str | tuple[str, ...]],
+    separator: str = ",",
 ) -> Iterator[Made | BadRecord]:
-    """Yield what `make` makes of (line, row by column), in the order of the table.
+    """Yield what `make` makes of (line, row by column), in the order of the table. `needed`:
+    columns, or of several one.
 
     Raises: FieldError when the header lacks a column that is needed.
     """
@@ -51,10 +55,11 @@ def split(text: str, separator: str) -> list[str]:
     return [cell.strip() for cell in text.split(separator)]
 
 
-def _header(names: list[str], needed: Sequence[str]) -> list[str]:
-    for name in needed:
-        if name not in names:
-            raise FieldError("header", f"must name the column {name}", ",".join(names)[:200])
+def _header(names: list[str], needed: Sequence[str | tuple[str, ...]]) -> list[str]:
+    for each in needed:
+        words = f"the column {each}" if isinstance(each, str) else " or ".join(each)
+        if not {*names} & ({each} if isinstance(each, str) else {*each}):
+            raise FieldError("header", f"must name {words}", ",".join(names)[:200])
     return names
 
 

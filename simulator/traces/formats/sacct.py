@@ -80,8 +80,11 @@ def read(
         end = separator if head[1].rstrip("\r\n").endswith(separator) else ""
         ends = end * (head[1].count(separator) == len(columns))  # `sacct -p`
         titles = [(0, separator.join(columns) + ends)]
-    rows = _checked(chain(titles, [head], given), (ID_COLUMNS, sizes, TIME_COLUMNS), separator)
-    yield from read_table(rows, partial(_job, gpus_per_node), NEEDED, separator)
+    elif head[1].strip():
+        _check_header(*head, separator)
+    needed = (ID_COLUMNS, sizes, TIME_COLUMNS, *NEEDED)
+    rows = chain(titles, [head], given)
+    yield from read_table(rows, partial(_job, gpus_per_node), needed, separator)
 
 
 def _row_of(value: Any) -> Row:
@@ -132,24 +135,14 @@ def named_columns(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(known.get(name.lower(), name) for name in plain)
 
 
-def _checked(
-    lines: Lines, groups: Sequence[Sequence[str]], separator: str
-) -> Iterator[tuple[int, str]]:
-    """The lines, when their header has a column of each group."""
-    is_header = True
-    for line, text in lines:
-        if is_header and text.strip():
-            names = text.strip().split(separator)
-            if not {*COLUMNS} & {*names} and {*COLUMNS} & {*text.split()}:
-                raise FieldError("header", "has blanks between names: run sacct -P", text[:200])
-            if not {*COLUMNS} & {*names}:
-                hint = "--columns JobID,User,..., as sacct's --format had them, stands for it"
-                raise FieldError("header", f"is missing: {hint}", text[:200])
-            for group in groups:
-                if not set(group) & set(names):
-                    raise FieldError("header", f"must name {' or '.join(group)}", text[:200])
-            is_header = False
-        yield line, text
+def _check_header(line: int, text: str, separator: str) -> None:
+    """Refuse a header of no columns of sacct, with the way to name them. Raises: FieldError."""
+    if {*COLUMNS} & {*text.strip().split(separator)}:
+        return
+    if {*COLUMNS} & {*text.split()}:
+        raise FieldError("header", "has blanks between names: run sacct -P", text[:200], line)
+    hint = "--columns JobID,User,..., as sacct's --format had them, stands for it"
+    raise FieldError("header", f"is missing: {hint}", text[:200], line)
 
 
 def _job(gpus_per_node: int, line: int, row: Row) -> TraceJob:
