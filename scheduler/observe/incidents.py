@@ -8,45 +8,7 @@ from typing import assert_never
 
 from muster.structs import struct
 from scheduler.core import JobState
-from scheduler.core.model.events import (
-    ChannelOpened,
-    CheckpointSaved,
-    Defragmented,
-    Event,
-    FabricChanged,
-    FabricLoaded,
-    GangHung,
-    GangLaunched,
-    GangResized,
-    GangSwapped,
-    HealthLoaded,
-    HostMoved,
-    HostSignalled,
-    HostsJudged,
-    JobEligible,
-    JobEnded,
-    JobHeld,
-    JobPreempted,
-    JobReleased,
-    JobRequeued,
-    JobsReserved,
-    JobStarted,
-    JobSubmitted,
-    JobUpdated,
-    LaunchFailed,
-    LinkMoved,
-    LinkReported,
-    NamesQualified,
-    RankFailed,
-    RequestAnswered,
-    RoleRestarted,
-    SparesChanged,
-    TenantsLoaded,
-    WindowClosed,
-    WindowOpened,
-    WindowRemoved,
-    WindowSet,
-)
+from scheduler.core.model import events
 from scheduler.core.model.lifecycle import HostMove
 from scheduler.core.policies.health_signals import AGENT_AWAITED, LEMON, PROBED
 from scheduler.core.wording import share_text
@@ -100,7 +62,7 @@ class Incidents:
     def __init__(self) -> None:
         self._kept: deque[Incident] = deque(maxlen=KEPT)
 
-    def feed(self, version: int, event: Event) -> None:
+    def feed(self, version: int, event: events.Event) -> None:
         incident = incident_of(version, event)
         if incident is not None:
             self._kept.append(incident)
@@ -124,71 +86,74 @@ def look_back(store: Store, version: int) -> Incidents:
     return incidents
 
 
-def incident_of(version: int, event: Event) -> Incident | None:
+def incident_of(version: int, event: events.Event) -> Incident | None:
     """Return the incident that an event tells of; None: none."""
     described = _classify(event)
     return None if described is None else Incident(version, event.time_ns, *described)
 
 
-def _classify(event: Event) -> tuple[IncidentKind, str, str] | None:
+def _classify(event: events.Event) -> tuple[IncidentKind, str, str] | None:
     match event:
-        case HostMoved(move=HostMove.FAIL, signal=signal) if signal != AGENT_AWAITED:
+        case events.HostMoved(move=HostMove.FAIL, signal=signal) if signal != AGENT_AWAITED:
             return IncidentKind.HOST_FAILED, event.host, event.reason
-        case HostSignalled(signal=signal, detail=detail) if detail and signal in (PROBED, LEMON):
+        case events.HostSignalled(signal=signal, detail=detail) if detail and signal in (
+            PROBED,
+            LEMON,
+        ):
             return IncidentKind.HOST_SUSPECTED, event.host, detail
-        case GangSwapped():
+        case events.GangSwapped():
             swaps = (f"{swap.left} by {swap.joined}" for swap in event.swaps)
             return IncidentKind.GANG_SWAPPED, event.name, ", ".join(swaps) or "started again"
-        case JobRequeued():
+        case events.JobRequeued():
             return IncidentKind.GANG_REQUEUED, event.name, event.reason
-        case GangResized():
+        case events.GangResized():
             size = f"{event.dp} replicas on {len(event.hosts):,} hosts"
             detail = f"{size}: {event.reason}" if event.reason else size
             return IncidentKind.GANG_RESIZED, event.name, detail
-        case LinkReported():
+        case events.LinkReported():
             detail = share_text(event.share)
             detail = f"{detail}: {event.detail}" if event.detail else detail
             return IncidentKind.LINK_CHANGED, event.link, detail
-        case JobPreempted():
+        case events.JobPreempted():
             return IncidentKind.GANG_PREEMPTED, event.name, f"for {event.preempted_by}"
-        case RankFailed():
+        case events.RankFailed():
             detail = f"rank {event.rank} on {event.host} {event.reason}"
             return IncidentKind.RANK_FAILED, event.name, detail
-        case RoleRestarted():
+        case events.RoleRestarted():
             return IncidentKind.ROLE_RESTARTED, event.name, event.text
-        case LaunchFailed():
+        case events.LaunchFailed():
             return IncidentKind.LAUNCH_FAILED, event.name, f"{event.host}: {event.reason}"
-        case JobEnded(outcome=JobState.FAILED):
+        case events.JobEnded(outcome=JobState.FAILED):
             return IncidentKind.JOB_FAILED, event.name, event.reason
         case (
-            FabricLoaded()
-            | FabricChanged()
-            | TenantsLoaded()
-            | NamesQualified()
-            | JobSubmitted()
-            | JobUpdated()
-            | JobHeld()
-            | JobReleased()
-            | JobEligible()
-            | JobsReserved()
-            | JobStarted()
-            | SparesChanged()
-            | GangLaunched()
-            | GangHung()
-            | ChannelOpened()
-            | CheckpointSaved()
-            | JobEnded()
-            | Defragmented()
-            | HostMoved()
-            | HostSignalled()
-            | HealthLoaded()
-            | HostsJudged()
-            | LinkMoved()
-            | WindowSet()
-            | WindowOpened()
-            | WindowClosed()
-            | WindowRemoved()
-            | RequestAnswered()
+            events.FabricLoaded()
+            | events.FabricChanged()
+            | events.TenantsLoaded()
+            | events.NamesQualified()
+            | events.JobSubmitted()
+            | events.JobUpdated()
+            | events.JobHeld()
+            | events.JobReleased()
+            | events.JobEligible()
+            | events.JobsReserved()
+            | events.JobStarted()
+            | events.SparesChanged()
+            | events.GangLaunched()
+            | events.GangHung()
+            | events.ChannelOpened()
+            | events.CheckpointSaved()
+            | events.JobEnded()
+            | events.Defragmented()
+            | events.HostMoved()
+            | events.HostSignalled()
+            | events.HealthLoaded()
+            | events.HostsJudged()
+            | events.LinkMoved()
+            | events.WindowSet()
+            | events.WindowOpened()
+            | events.WindowClosed()
+            | events.WindowRemoved()
+            | events.RequestAnswered()
         ):
             return None
         case _:
