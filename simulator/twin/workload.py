@@ -183,26 +183,24 @@ class Workload:
 
 @struct(frozen=True, slots=True)
 class Run:
-    """How a live job goes on in a run. `work_host_ns`: its whole work, with what it has done.
-    `is_guess`: no job of the log has run longer than it, so that its time limit stands, or as long
-    again."""
+    """How a live job goes on in a run. `work_host_ns`: its whole work, with what it has done."""
 
     work_host_ns: int
     outcome: TraceOutcome
-    is_guess: bool
 
     @staticmethod
     def of(workload: Workload, job: JobSample, done_host_ns: int, random: Random) -> Run:
-        """Draw how a job goes on that has done so much."""
+        """Draw how a job goes on that has done so much; where no job of the log has run longer, its
+        time limit stands, or as long again."""
         while others := workload.longer(job, done_host_ns):
             other = random.choice(others)
             if not other.is_live:
-                return Run(other.run_ns * job.hosts, other.outcome, False)
+                return Run(other.run_ns * job.hosts, other.outcome)
             done_host_ns = other.run_ns * job.hosts
         least = done_host_ns + job.hosts * SECOND_NS
         limit_host_ns = job.limit_ns * job.hosts
         work = limit_host_ns if limit_host_ns > least else max(2 * done_host_ns, least)
-        return Run(work, TraceOutcome.COMPLETED, True)
+        return Run(work, TraceOutcome.COMPLETED)
 
 
 def fit_workload(fork: ClusterFork) -> Workload:
