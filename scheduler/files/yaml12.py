@@ -288,6 +288,8 @@ class JsonFile:
             return JsonFile(json.loads(text), text, path)
         except json.JSONDecodeError as error:
             raise refusal(f"is not JSON: {error.msg}", path, error.lineno) from None
+        except ValueError as error:  # a number of thousands of digits
+            raise refusal(f"is not JSON: {error}", path) from None
         except RecursionError:
             raise refusal("is nested too deep", path) from None
 

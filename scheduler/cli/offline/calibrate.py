@@ -298,19 +298,20 @@ def _content(name: str, links: dict[str, Link], rates: tuple[RateFit, ...]) -> d
 
 
 def _table(links: dict[str, Link], rates: tuple[RateFit, ...]) -> str:
-    from scheduler.cli.render.text import columns
+    from scheduler.cli.render.text import table
 
     parts = []
     if links:
-        rows = [["links", "stated", "measured", "goodput", "error", "from"]]
+        rows = list[list[str]]()
         for layer, (share, fit, sizes, expected) in links.items():
             speeds = [f"{expected:.1f} GB/s", f"{fit.gb_per_s:.1f} GB/s", f"{100 * share:.1f} %"]
             rows.append([layer, *speeds, f"{100 * fit.error:.1f} %", sizes.source])
-        parts.append(columns(rows, right={1, 2, 3, 4}))
+        parts.append(table(["links", "stated", "measured", "goodput", "error", "from"], rows))
     if rates:
-        rows = [["GPU", "precision", "rate", "runs", "error before", "after, each by the others"]]
+        heads = ["GPU", "precision", "rate", "runs", "error before", "after, each by the others"]
+        rows = []
         for rate in rates:
             errors = [f"{100 * rate.before:.1f} %", f"{100 * rate.after:.1f} %"]
             rows.append([rate.gpu, rate.precision, f"{rate.factor:.3f} x", str(rate.runs), *errors])
-        parts.append(columns(rows, right={2, 3, 4, 5}))
+        parts.append(table(heads, rows))
     return "\n\n".join(parts)

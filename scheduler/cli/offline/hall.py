@@ -174,7 +174,7 @@ def _text(name: str, question: HallQuestion, choices: Sequence[HallChoice]) -> s
         drawn = [f"{choice.watts:g}", f"{choice.host_kw:.4g}", f"{choice.racks:,}"]
         row = [*rack, *drawn, f"{choice.hosts:,}", f"{choice.kw:,.0f}", choice.held_back_by or "-"]
         if choice.step_s is None or choice.tokens_per_s is None or first is None:
-            rows.append([*row, "", "", "", "", choice.reason])
+            rows.append([*row, "-", "-", "-", "", choice.reason])
             continue
         change = f"{100 * (choice.tokens_per_s / first - 1):+.1f} %"
         speed = [seconds_text(choice.step_s), f"{choice.gangs:.3g}", f"{choice.tokens_per_s:,.0f}"]

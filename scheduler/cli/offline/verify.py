@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +13,6 @@ from scheduler.files.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from muster.verify import Report
-
-MOST_BYTES = 1 << 28  # of a certificate
 
 
 def register(app: typer.Typer) -> None:
@@ -40,8 +37,9 @@ def verify_command(
     """
     from muster.certificate import Malformed
     from muster.verify import Refused, verify
+    from scheduler.files.yaml12 import JsonFile
 
-    content = _content(str(certificate))
+    content = JsonFile.load(str(certificate)).value
     try:
         report = verify(content)
     except Malformed as error:
@@ -53,19 +51,6 @@ def verify_command(
         typer.echo(f"refused: {name}: {error}" if is_text else formatted(body, output))
         raise typer.Exit(FAILED) from None
     typer.echo(_text(report) if output is AnswerFormat.TABLE else formatted(_body(report), output))
-
-
-def _content(path: str) -> Any:
-    """Raises: InputError naming the line where the file is no JSON."""
-    from scheduler.files.yaml12 import read_text
-
-    try:
-        return json.loads(read_text(path, MOST_BYTES))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        line = getattr(error, "lineno", 0)
-        raise InputError(Problem("", f"is not JSON: {error}", path, line)) from None
 
 
 def _body(report: Report) -> dict[str, Any]:

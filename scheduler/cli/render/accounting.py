@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from scheduler.cli.render.goodput import NS_PER_S, elapsed_text
-from scheduler.cli.render.text import columns, percent_text
+from scheduler.cli.render.text import percent_text, table
 from scheduler.v1 import job_pb2, service_pb2
 
 _COUNTS = ("jobs", "completed", "failed", "cancelled", "restarts")
@@ -25,11 +25,10 @@ def usage_text(answer: service_pb2.SumUsageResponse, keys: Sequence[str]) -> str
     if not answer.total.jobs:
         return "no job ended in that time, and none lives"
     heads = (*keys, *_COUNTS, "gpu-hours", "goodput", "wait of a job")
-    rows = [[head.upper() for head in heads]]
-    rows += [_cells(row, [getattr(row, key) or "-" for key in keys]) for row in answer.rows]
+    rows = [_cells(row, [getattr(row, key) or "-" for key in keys]) for row in answer.rows]
     if keys and len(answer.rows) != 1:
         rows.append(_cells(answer.total, ["total", *[""] * (len(keys) - 1)]))
-    return columns(rows, right=set(range(len(keys), len(rows[0]))))
+    return table([head.upper() for head in heads], rows)
 
 
 def _cells(row: service_pb2.UsageRow, keys: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.cli.render.text import columns, enum_word, percent_text
+from scheduler.cli.render.text import enum_word, percent_text, table
 from scheduler.v1 import job_pb2
 
 NS_PER_S = 10**9
@@ -10,14 +10,11 @@ NS_PER_S = 10**9
 
 def goodput_text(goodput: job_pb2.Goodput) -> str:
     """Write a line for each part of a job's time that is not 0, then their sums."""
-    rows = [("PART", "TIME", "SHARE", "GPU-HOURS")]
-    for share in goodput.parts:
-        if share.duration.ToNanoseconds() or share.gpu_hours:
-            rows.append(_row(share))
-    if len(rows) == 1:
+    spent = [s for s in goodput.parts if s.duration.ToNanoseconds() or s.gpu_hours]
+    if not spent:
         return "no time has passed"
-    table = columns(rows, right={1, 2, 3})
-    return f"{table}\n\nETTR {percent_text(goodput.ettr)}, goodput {percent_text(goodput.goodput)}"
+    shown = table(("PART", "TIME", "SHARE", "GPU-HOURS"), map(_row, spent))
+    return f"{shown}\n\nETTR {percent_text(goodput.ettr)}, goodput {percent_text(goodput.goodput)}"
 
 
 def _row(share: job_pb2.GoodputShare) -> tuple[str, str, str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from scheduler.cli.render.messages import answer_text, job_state, placement_rows, time_text
 from scheduler.cli.render.restart import options_text, shortages_text
 from scheduler.cli.render.text import (
@@ -13,6 +11,7 @@ from scheduler.cli.render.text import (
     enum_word,
     percent_text,
     seconds_text,
+    table,
 )
 from scheduler.v1 import advice_pb2, job_pb2, placement_pb2, service_pb2
 
@@ -51,9 +50,8 @@ def explain_text(answer: service_pb2.ExplainJobResponse) -> str:
     if answer.spare_shortages:
         parts.append(shortages_text(answer.spare_shortages))
     if answer.shared_uplinks:
-        rows = [("SHARED UPLINK", "WITH", "KEEPS BUSY")]
-        rows += [(s.link, s.job, percent_text(s.busy_share)) for s in answer.shared_uplinks]
-        parts.append(columns(rows, right={2}))
+        rows = [(s.link, s.job, percent_text(s.busy_share)) for s in answer.shared_uplinks]
+        parts.append(table(("SHARED UPLINK", "WITH", "KEEPS BUSY"), rows))
     return "\n\n".join(parts)
 
 
@@ -119,12 +117,12 @@ def _tables(reason: advice_pb2.Reason) -> list[str]:
     tables = []
     if reason.obstacles:
         shown = [_obstacle_row(obstacle) for obstacle in reason.obstacles[:MOST_OBSTACLES]]
-        tables.append(columns([("OBSTACLE", "NAME", "HOSTS", "UNTIL"), *shown], right={2}))
+        tables.append(table(("OBSTACLE", "NAME", "HOSTS", "UNTIL"), shown))
         if (more := len(reason.obstacles) - MOST_OBSTACLES) > 0:
             tables[-1] += f"\nand {more:,} more"
     if reason.rooms:
         rooms = [(r.domain, str(r.free_hosts), str(r.usable_hosts)) for r in reason.rooms]
-        tables.append(columns([("DOMAIN", "FREE", "USABLE"), *rooms], right={1, 2}))
+        tables.append(table(("DOMAIN", "FREE", "USABLE"), rooms))
     return tables
 
 
@@ -150,8 +148,7 @@ def slots_text(answer: service_pb2.ListSlotsResponse) -> str:
         for d in answer.domains
     ]
     largest = f"largest for tenant {answer.tenant}: {answer.largest_gpus:,} GPUs"
-    right = set(range(1, len(sizes) + 3))
-    return f"{columns([head, *rows], right=right)}\n\n{largest}"
+    return f"{table(head, rows)}\n\n{largest}"
 
 
 def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
@@ -160,13 +157,12 @@ def proposal_text(answer: service_pb2.DefragmentResponse) -> str:
     if not answer.moves:
         return answer.sentence
     if any(move.saved_gpu_hours for move in answer.moves):
-        rows = [("JOB", "GPU-HOURS", "SAVES", "STEP", "BLOCKS"), *map(_faster, answer.moves)]
-        right = {1, 2}
+        shown = table(("JOB", "GPU-HOURS", "SAVES", "STEP", "BLOCKS"), map(_faster, answer.moves))
     else:
-        rows, right = _tidier(answer.moves), {1}
+        shown = table(("JOB", "GPU-HOURS", "CUT", "BLOCKS"), map(_tidier, answer.moves))
     hint = f"--apply --etag {answer.etag} applies them"
     done = "moves applied" if answer.applied else f"not applied: {hint}"
-    return f"{answer.sentence}\n\n{columns(rows, right=right)}\n\n{done}"
+    return f"{answer.sentence}\n\n{shown}\n\n{done}"
 
 
 def _faster(move: advice_pb2.Relocation) -> tuple[str, ...]:
@@ -177,15 +173,10 @@ def _faster(move: advice_pb2.Relocation) -> tuple[str, ...]:
     return (move.job, *hours, step, _blocks(move))
 
 
-def _tidier(moves: Sequence[advice_pb2.Relocation]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("JOB", "GPU-HOURS", "CUT", "BLOCKS")]
-    for move in moves:
-        cuts = zip(move.cuts_before, move.cuts_after, strict=True)
-        changed = [f"{a.tier} {bytes_text(a.bytes_per_step)}" for b, a in cuts if a != b]
-        rows.append(
-            (move.job, f"{move.lost_gpu_hours:,.1f}", ", ".join(changed) or "as now", _blocks(move))
-        )
-    return rows
+def _tidier(move: advice_pb2.Relocation) -> tuple[str, ...]:
+    cuts = zip(move.cuts_before, move.cuts_after, strict=True)
+    changed = [f"{a.tier} {bytes_text(a.bytes_per_step)}" for b, a in cuts if a != b]
+    return (move.job, f"{move.lost_gpu_hours:,.1f}", ", ".join(changed) or "as now", _blocks(move))
 
 
 def _blocks(move: advice_pb2.Relocation) -> str:

@@ -20,7 +20,7 @@ _LONG = (
     (1e-3, "ms", 0.9995e-3),
 )
 NEGLIGIBLE = 1e-4  # of a step: as good as its bound
-_NUMBER = re.compile(r"[-+<> ]*\d")
+_NUMBER = re.compile(r"[-+<> ]*\d|-?$")  # with a unit, or nothing
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -47,7 +47,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rows = [*rows]
     if not rows:
         return ""
-    right = {i for i in range(len(heads)) if all(_NUMBER.match(row[i] or "0") for row in rows)}
+    right = {i for i in range(len(heads)) if all(_NUMBER.match(row[i]) for row in rows)}
     return columns([heads, *rows], right)
 
 

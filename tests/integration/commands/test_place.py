@@ -382,7 +382,8 @@ def test_what_is_no_certificate_is_named(muster: Muster) -> None:
     for text, message in (
         ("[]", "c.json: must be a mapping"),
         ("{}", "c.json: format: is missing"),
-        ("[" * 100_000, "c.json: is not JSON"),
+        ("[" * 100_000, "c.json: is nested too deep"),
+        ("9" * 5_000, "c.json: is not JSON: Exceeds the limit"),
     ):
         Path("c.json").write_text(text)
         result = muster("verify", "c.json")
