@@ -47,14 +47,14 @@ class _Result(NamedTuple):
     forecast: Forecast
     is_whole: bool
 
-    def is_for(self, asked: _Question) -> bool:
+    def is_for(self, question: _Question) -> bool:
         """Whether there is no more to foresee: no start of it should have been by now, as where a
         gang outruns its limit."""
         of, starts = self.question, self.forecast.starts.values()
-        is_same = (of.state.version, of.options) == (asked.state.version, asked.options)
+        is_same = (of.state.version, of.options) == (question.state.version, question.options)
         if not (self.is_whole and is_same):
             return False
-        return not any(of.now_ns < start.start_ns < asked.now_ns for start in starts)
+        return not any(of.now_ns < start.start_ns < question.now_ns for start in starts)
 
 
 class ForecastCache:
