@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from muster.structs import struct
 from placement.fabric.tree import Fabric
 from scheduler.files.fabrics import fabricyaml, overlay
 from scheduler.files.fabrics.build import Built, build
@@ -22,20 +21,13 @@ from scheduler.files.plugins import Plugins
 __all__ = [
     "FORMATS",
     "Choices",
-    "FabricFormat",
     "dump",
     "read_fabric",
 ]
 
 
-@struct(frozen=True, slots=True)
-class FabricFormat:
-    """How one format is read."""
-
-    read: Callable[[str, Choices], TopologyNetwork]
-
-
-FORMATS: Plugins[FabricFormat] = Plugins("muster.fabric-formats")
+# Of each format what reads a file of it.
+FORMATS: Plugins[Callable[[str, Choices], TopologyNetwork]] = Plugins("muster.fabric-formats")
 
 
 def read_fabric(
@@ -47,7 +39,7 @@ def read_fabric(
     """
     choices = choices or Choices()
     extra = overlay.read(overlay_path) if overlay_path else FabricOverlay()
-    network = only_hosts(FORMATS[form].read(path, choices), choices.hosts)
+    network = only_hosts(FORMATS[form](path, choices), choices.hosts)
     return build(network, extra, Path(path).stem, path)
 
 
