@@ -23,7 +23,7 @@ from scheduler.wire.specs import numbers
 
 FILTERED = filters.fields_of(
     link_pb2.Link.DESCRIPTOR,
-    *("name", "tier", "share", "carried_share", "use", "detail", "reason", "windows"),
+    "name tier share carried_share use detail reason windows",
 )
 _USES = numbers(link_pb2.LinkUse, "LINK_USE", LinkUse)
 GBPS = 8 / 1e9  # of one byte a second

@@ -96,8 +96,7 @@ def _row(row: UsageSum, end_ns: int) -> service_pb2.UsageRow:
 
 FILTERED = filters.fields_of(
     tenant_pb2.Tenant.DESCRIPTOR,
-    *("name", "uid", "parent", "weight", "guaranteed_gpus", "held_gpus", "queued_gpus"),
-    *("create_time", "update_time"),
+    "name uid parent weight guaranteed_gpus held_gpus queued_gpus create_time update_time",
 )
 _FIELDS: Final[dict[str, filters.Field]] = {
     "actor": filters.TextField(lambda record: record.actor),

@@ -26,8 +26,7 @@ from scheduler.wire.specs import numbers
 
 FILTERED = filters.fields_of(
     window_pb2.Window.DESCRIPTOR,
-    *("name", "uid", "kind", "state", "tenant", "reason"),
-    *("start_time", "end_time", "create_time", "update_time"),
+    "name uid kind state tenant reason start_time end_time create_time update_time",
     hosts="chosen_hosts",
 )
 _KINDS = numbers(window_pb2.WindowKind, "WINDOW_KIND", WindowKind)

@@ -105,10 +105,10 @@ class NamesField:
 Field = TextField | NumberField | TimeField | ChoiceField | MapField | NamesField
 
 
-def fields_of(kind: Descriptor, *names: str, **others: str) -> dict[str, Field]:
-    """Return fields that messages of this kind have, for filters of messages. `others`: those that
-    a filter calls otherwise, by what it calls them."""
-    named = {name: name for name in names} | others
+def fields_of(kind: Descriptor, names: str, **others: str) -> dict[str, Field]:
+    """Return fields that messages of this kind have, for filters of messages. `names`: with spaces
+    between; `others`: those that a filter calls otherwise, by what it calls them."""
+    named = {name: name for name in names.split()} | others
     return {word: _field_of(kind.fields_by_name[name]) for word, name in named.items()}
 
 
