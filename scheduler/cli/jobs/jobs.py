@@ -365,7 +365,7 @@ def job(
 def _write_ranks(name: str, wanted: JobFormat, address: str) -> None:
     """Write the ranks of the attempt that holds hosts now: another one after each swap."""
     from scheduler.cli.jobs.ranks import live_gang, live_nccl
-    from scheduler.cli.offline.place import LAUNCHER_FILES, PlacementFormat
+    from scheduler.cli.render.place.formats import FILES
     from scheduler.v1 import job_pb2
 
     with connected(address) as client:
@@ -375,7 +375,7 @@ def _write_ranks(name: str, wanted: JobFormat, address: str) -> None:
         if wanted is JobFormat.NCCL:
             lines = live_nccl(message, client.get_fabric(with_file=True).file)
         else:
-            lines = LAUNCHER_FILES[PlacementFormat(wanted.value)](live_gang(message))
+            lines = FILES[wanted](live_gang(message))
     for line in lines:
         typer.echo(line)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,15 +52,6 @@ Links = Annotated[
         help="A file with the state of uplinks, one on a line: `z3: 14/16` or `z4: down`."
     ),
 ]
-
-LAUNCHER_FILES: dict[PlacementFormat, Callable[[formats.GangOption], Iterable[str]]] = {
-    PlacementFormat.HOSTFILE: formats.hostfile,
-    PlacementFormat.RANKFILE: formats.rankfile,
-    PlacementFormat.SLURM: formats.slurm,
-    PlacementFormat.TORCHRUN: formats.torchrun,
-    PlacementFormat.ENV: formats.env,
-    PlacementFormat.K8S: formats.k8s,
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -318,7 +309,7 @@ def _write(question: Question, answer: Answer, output: PlacementFormat, solve_s:
     elif isinstance(answer, Placement) and output is PlacementFormat.MSCCL:
         text = "\n".join(msccl_lines(question, answer.hosts))
     elif isinstance(answer, Placement):
-        text = "\n".join(LAUNCHER_FILES[output](_gang(question, answer)))
+        text = "\n".join(formats.FILES[output](_gang(question, answer)))
     else:
         # Nothing that a launcher could mistake for a host.
         typer.echo(answers.to_text(question, answer, seconds), err=True)

@@ -227,6 +227,12 @@ def k8s(gang: GangOption) -> Iterable[str]:
         )
 
 
+# What writes the lines of each format.
+FILES: dict[str, Callable[[GangOption], Iterable[str]]] = {
+    each.__name__: each for each in (hostfile, rankfile, slurm, torchrun, env, k8s)
+}
+
+
 def _command(text: str) -> Iterable[str]:
     *lines, last = _wrapped(text)
     yield from (f"#$ {line}\\" for line in lines)
