@@ -29,7 +29,6 @@ from scripts import published, readings
 from scripts.starts import Estimate, differences, loose, restated, stated_or_true
 from simulator.collectors.invariants import InvariantViolated
 from simulator.experiment import Experiment, TraceSource
-from simulator.report.folder import ReportFolder
 from simulator.run import run
 
 
@@ -150,7 +149,7 @@ def _passes(trial: Trial, folder: Path, policy: str) -> bool:
                 path.write_text(text)
             source = TraceSource(path, trial.trace_format, limit=limit)
             experiment = Experiment(trial.fabric, options, trace=source, failures=trial.failures)
-            totals = run(experiment, ReportFolder(Path(place) / "report", has_pages=False))
+            totals = run(experiment, Path(place) / "report", has_pages=False)
             wrong = list(_violations(trial, totals, Path(place) / "report"))
             if trial.trace_format == "swf" and not trial.failures:
                 wrong += differences(path, policy, hosts, limit, Path(place) / "report")

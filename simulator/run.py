@@ -21,7 +21,6 @@ from simulator.collectors.metrics import Metrics
 from simulator.collectors.recorder import Recorder
 from simulator.experiment import Experiment, TraceSource
 from simulator.replay import ArrivalCounts, RefusedJob, Replay
-from simulator.report.folder import ReportFolder
 from simulator.traces import mapping
 from simulator.traces.load import TraceFile, advice, find_format
 from simulator.traces.record import SECOND_NS, BadRecord, TraceJob
@@ -41,23 +40,26 @@ Warn = Callable[[str], None]
 
 def run(
     experiment: Experiment,
-    report: ReportFolder | None = None,
+    folder: Path | None = None,
     warn: Warn | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     has_report_data: bool = False,
+    has_pages: bool = True,
 ) -> dict[str, Any]:
     """Run a replay, and return the totals with everything that they depend on.
 
+    `folder`: where a report is written, as a page as well with `has_pages`; None for none.
     `warn` gets a line for each record that is wrong and each job that is rejected.
 
     Raises: InputError on a trace, a failure model or an option that cannot be used;
     InvariantViolated when hosts, jobs or host time do not add up.
     """
-    folder = report.folder if report else None
-    with Recorder(experiment.fabric, folder, has_report_data or report is not None) as recorder:
+    with Recorder(experiment.fabric, folder, has_report_data or folder is not None) as recorder:
         totals, report_data = _replayed(experiment, recorder, warn, on_progress)
-    if report:
-        report.finish(totals, report_data)
+    if folder:
+        from simulator.report.folder import write_report  # with matplotlib
+
+        write_report(folder, totals, report_data, has_pages)
     if has_report_data:
         totals["report_data"] = report_data
     return totals

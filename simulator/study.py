@@ -18,7 +18,6 @@ from simulator.experiment_file import ParameterGrid
 from simulator.inputs import digest
 from simulator.options import Options
 from simulator.pool import run_all
-from simulator.report.folder import ReportFolder
 from simulator.report.study_table import FIGURES, SeedRange, Table, point_name
 from simulator.run import run
 
@@ -117,9 +116,8 @@ def run_point(point: PendingPoint) -> dict[str, Any]:
     if digest(point.options) != point.name:
         message = "differs from the one that the sweep was started with (or muster itself does)"
         raise InputError(Problem("", message, str(point.options["trace"])))
-    report = ReportFolder(point.folder) if point.folder else None
     with named(point.where):
-        totals = run(experiment_of(point.options), report, has_report_data=True)
+        totals = run(experiment_of(point.options), point.folder, has_report_data=True)
     host_s = totals.pop("report_data")["host_s"]
     folder = os.fspath(point.folder) if point.folder else None
     return {"options": dict(point.options), "totals": totals, "host_s": host_s, "report": folder}

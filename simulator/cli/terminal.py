@@ -44,18 +44,16 @@ def run_with_progress(experiment: Experiment, folder: Path | None = None) -> dic
     from rich.console import Console
 
     from scheduler.interpreter import expect_no_cycles
-    from simulator.report.folder import ReportFolder
     from simulator.run import run
 
     path = experiment.source.path
     if path.is_file() and path.stat().st_size >= LONG_BYTES:
         expect_no_cycles()
     console, warnings = Console(stderr=True), Warnings()
-    report = ReportFolder(folder) if folder else None
     note_replaced(folder, "totals.json")
     bar = _progress(console, path.name) if console.is_terminal else nullcontext()
     with violations_reported(), _full_disk_named(folder), bar as on_progress:
-        totals = run(experiment, report, warnings.add, on_progress)
+        totals = run(experiment, folder, warnings.add, on_progress)
     warnings.close()
     return totals
 

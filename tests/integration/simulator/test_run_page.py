@@ -10,7 +10,6 @@ from placement.workload.request import SpareRule
 from scheduler.console.theme import COLOURS
 from scheduler.core.policies.costs import Costs
 from simulator.experiment import Experiment, TraceSource
-from simulator.report.folder import ReportFolder
 from simulator.report.run_charts import cuts, waits
 from simulator.run import run
 from tests.browser import HAS_BROWSER, MISSING, opened
@@ -35,7 +34,7 @@ def write_report(folder: Path, *, has_pages: bool = True) -> Path:
         spares=SpareRule(hosts=1),
         costs=Costs(600, 60),
     )
-    run(experiment, ReportFolder(folder / "report", has_pages=has_pages))
+    run(experiment, folder / "report", has_pages=has_pages)
     return folder / "report"
 
 
@@ -99,7 +98,7 @@ def test_a_panel_with_nothing_in_it_says_why(tmp_path: Path) -> None:
     trace.write_text(ROW.format(1, 0, 600, 8))
     run(
         Experiment(FABRIC, trace=TraceSource(trace, "swf")),
-        ReportFolder(tmp_path / "report"),
+        tmp_path / "report",
     )
     page = (tmp_path / "report" / "index.html").read_text()
 
