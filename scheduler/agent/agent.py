@@ -120,8 +120,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._preparing: dict[Key, Preparation] = {}
         self._failing: set[Key] = set()  # attempts of which the last look failed
-        self._tails: dict[str, asyncio.Task[None]] = {}
-        self._channels = Channels(lambda word: self.say(word))
+        self._channels = Channels(host, lambda word: self.say(word))
         self._warm: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
         self._engine = find_engine()
         self._own_container = os.environ.get(OWN_CONTAINER)
@@ -268,8 +267,6 @@ class Agent:
                 self._copies.note_complete(_named(done.key), done.step)
             case "drop_copies":
                 self._copies.drop(message.drop_copies.job_uid)
-            case "tail_logs":
-                self._tail(message.tail_logs)
             case "open_channel":
                 self._open_channel(message.open_channel)
             case "channel_data":
@@ -312,9 +309,6 @@ class Agent:
 
     def on_disconnect(self) -> None:
         """Note that the stream to the server broke."""
-        for task in self._tails.values():
-            task.cancel()
-        self._tails.clear()
         self._channels.close()
 
     # --- leases ----------------------------------------------------------------------
@@ -664,11 +658,18 @@ class Agent:
         os.set_blocking(process.stdout.fileno(), False)
         self._warm[wanted] = process
 
-    # --- commands beside ranks ---------------------------------------------------------
+    # --- commands beside ranks, and logs ------------------------------------------------
 
     def _open_channel(self, wanted: agent_pb2.OpenChannel) -> None:
         key = _named(wanted.key)
         attempt = self._attempts.get(key)
+        if wanted.HasField("log"):
+            self._channels.send_log(
+                wanted,
+                self._root / key.folder_name,
+                lambda: (running := self._attempts.get(key)) is None or running.is_over,
+            )
+            return
         if attempt is None or attempt.phase is not Phase.STARTED or attempt.kill_s is not None:
             self._channels.refuse(wanted.channel_id, f"this attempt does not run on {self.host}")
             return
@@ -677,49 +678,7 @@ class Agent:
         except NotAllowed as error:
             self._channels.refuse(wanted.channel_id, str(error))
             return
-        self._channels.open(wanted, key, attempt.folder)
-
-    # --- logs ------------------------------------------------------------------------
-
-    def _tail(self, wanted: agent_pb2.TailLogs) -> None:
-        if known := self._tails.pop(wanted.request_id, None):
-            known.cancel()
-        if wanted.cancel:
-            return
-        task = self._spawn(self._send_log(wanted))
-        self._tails[wanted.request_id] = task
-
-    async def _send_log(self, wanted: agent_pb2.TailLogs) -> None:
-        folder = self._folder_of(wanted.key)
-        chunk = agent_pb2.LogChunk(request_id=wanted.request_id, is_last=True)
-        if folder is None:
-            chunk.error = f"{self.host} has no logs of this attempt"
-        else:
-            path = ranklog.log_path(folder, wanted.rank)
-            path = path.with_suffix(".stacks") if wanted.stacks else path
-
-            def is_over() -> bool:
-                running = self._attempts.get(_key_of(folder))
-                return running is None or running.is_over
-
-            try:
-                read = ranklog.read(path, wanted.lines, follow=wanted.follow, is_over=is_over)
-                async for data in read:
-                    piece = agent_pb2.LogChunk(request_id=wanted.request_id, data=data)
-                    self.say(Request(log_chunk=piece))
-                    await asyncio.sleep(0)
-            except OSError:
-                chunk.error = f"{self.host} has no log of rank {wanted.rank} in this attempt"
-        self.say(Request(log_chunk=chunk))
-        self._tails.pop(wanted.request_id, None)
-
-    def _folder_of(self, key: agent_pb2.AttemptKey) -> Path | None:
-        if key.attempt:
-            folder = self._root / _named(key).folder_name
-            return folder if folder.is_dir() else None
-        numbers = [_key_of(f) for f in self._root.iterdir()]
-        mine = [number for number in numbers if number.job_uid == key.job_uid]
-        return self._root / max(mine).folder_name if mine else None
+        self._channels.run_command(wanted, key, attempt.folder)
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)
@@ -773,11 +732,6 @@ def _named(key: agent_pb2.AttemptKey) -> Key:
     if not key.job_uid or not key.job_uid.replace("-", "").replace("_", "").isalnum():
         raise ValueError(f"{key.job_uid!r} is not a uid")
     return Key(key.job_uid, key.attempt)
-
-
-def _key_of(folder: Path) -> Key:
-    uid, _, number = folder.name.rpartition(".")
-    return Key(uid, int(number) if number.isdecimal() else 0)
 
 
 def _exited(attempt: HostAttempt, done: RankExit) -> agent_pb2.Exited:

@@ -1,4 +1,4 @@
-"""Commands beside ranks: what they read and write on its way between a caller and an agent."""
+"""Commands beside ranks, and logs of ranks, on their way between a caller and an agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from scheduler.service.backend import NoLog
 from scheduler.v1 import agent_pb2
 
 WINDOW = 16  # pieces that are sent ahead of what the agent has taken
-_FIRST_S = 10.0  # for which an agent may take to answer
 _LOOK_S = 5.0
 _MOST_REMEMBERED = 10_000  # jobs whose channels have ended
 
@@ -23,7 +22,8 @@ Data = agent_pb2.ChannelData
 
 @dataclass(slots=True, eq=False)
 class _Channel:
-    """`used_s`: when anything went through it."""
+    """`uid`: of the job whose hosts it uses, "" of a log. `used_s`: when anything went through
+    it."""
 
     host: str
     uid: str
@@ -40,8 +40,8 @@ class _Channel:
 
 
 class AgentChannels:
-    """Commands that run beside ranks, on the side of the server. Runs on the event loop's
-    thread."""
+    """Commands that run beside ranks, and logs that are read, on the side of the server. Runs on
+    the event loop's thread."""
 
     def __init__(self, sessions: AgentSessions) -> None:
         self._sessions = sessions
@@ -62,7 +62,7 @@ class AgentChannels:
                 channel.outputs.put_nowait(data)
 
     def idle_s(self, uid: str) -> float | None:
-        """Return for how many seconds no channel has used the hosts of a job; None: none ever has.
+        """Return for how many seconds no command has used the hosts of a job; None: none ever has.
         A command without a terminal uses them as long as it runs."""
         now_s = time.monotonic()
         open_now = [each for each in self._open.values() if each.uid == uid]
@@ -73,12 +73,15 @@ class AgentChannels:
         return now_s - max(used_s) if used_s else None
 
     async def connect(
-        self, host: str, wanted: agent_pb2.OpenChannel, inputs: AsyncIterator[Data]
+        self,
+        host: str,
+        wanted: agent_pb2.OpenChannel,
+        inputs: AsyncIterator[Data] | None = None,
     ) -> AsyncGenerator[Data, None]:
-        """Yield what the command writes, and last how it ended. Raises: NoLog."""
+        """Yield what the command writes, or the log says, and last how it ended. Raises: NoLog."""
         if host not in self._sessions.connected:
             raise NoLog(f"the agent of {host} is not there")
-        uid = wanted.key.job_uid
+        uid = "" if wanted.HasField("log") else wanted.key.job_uid
         channel = _Channel(host, uid, wanted.rows > 0, time.monotonic())
         wanted.channel_id = str(next(self._ids))
         self._open[wanted.channel_id] = channel
@@ -112,8 +115,12 @@ class AgentChannels:
                 if channel.host not in self._sessions.connected:
                     raise NoLog(f"the agent of {channel.host} is not there any more") from None
 
-    async def _send(self, channel_id: str, channel: _Channel, inputs: AsyncIterator[Data]) -> None:
+    async def _send(
+        self, channel_id: str, channel: _Channel, inputs: AsyncIterator[Data] | None
+    ) -> None:
         """Pass on what the caller sends, no faster than it is taken."""
+        if inputs is None:
+            return
         async for data in inputs:
             channel.used_s = time.monotonic()
             if data.data or data.is_last:

@@ -38,7 +38,7 @@ from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import HOLDING, LIVE, JobState
 from scheduler.core.model.run_lineage import lineage_key
 from scheduler.core.model.scheduling_options import Overrun
-from scheduler.core.policies.job_terms import RunSpec
+from scheduler.core.policies.job_terms import ContainerSpec, RunSpec
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted
@@ -65,8 +65,8 @@ from scheduler.launch.joining import HostJoins
 from scheduler.launch.probes import HostProbes
 from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
-from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Tasks
+from scheduler.service.backend import HostReading
 from scheduler.v1 import agent_pb2
 
 MOST_ENDED = 200  # jobs that have ended and whose steps are remembered
@@ -81,10 +81,10 @@ log = logging.getLogger("muster.launch")
 
 class AgentLauncher(Launcher):
     """Starts and stops ranks through agents as the log says, and reports what became of them.
-    `lease_s`: after which an agent that is silent is lost. `clock`: seconds. `tails`: takes pieces
-    of logs. `substrate`: what brings agents up, if the server does. `may_join`: hosts that the
-    fabric lacks join it. `keeps_ranks`: ranks of an agent that hears nothing from a server run on.
-    `site`: its terms. `offer_lead`: has another server lead, where there are several."""
+    `lease_s`: after which an agent that is silent is lost. `clock`: seconds. `substrate`: what
+    brings agents up, if the server does. `may_join`: hosts that the fabric lacks join it.
+    `keeps_ranks`: ranks of an agent that hears nothing from a server run on. `site`: its terms.
+    `offer_lead`: has another server lead, where there are several."""
 
     def __init__(
         self,
@@ -93,8 +93,6 @@ class AgentLauncher(Launcher):
         lease_s: float,
         clock: Callable[[], float] = time.monotonic,
         *,
-        tails: LogTails | None = None,
-        channels: AgentChannels | None = None,
         substrate: Substrate | None = None,
         may_join: bool = True,
         keeps_ranks: bool = True,
@@ -124,10 +122,10 @@ class AgentLauncher(Launcher):
         self._joins = HostJoins(writer, self._has_joined, self._has_not_joined)
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
         self._may_join, self._keeps_ranks = may_join, keeps_ranks
-        self._tails, self._channels = tails, channels
         self._site = site
         self._burn_ins = BurnIns(sessions, self._reports.submit, site.burn_in, site.limit_s)
-        self.probes = HostProbes(sessions, self._reports.submit)
+        self._probes = HostProbes(sessions, self._reports.submit)
+        self.channels = AgentChannels(sessions)
         self._unfit: set[str] = set()  # hosts that have failed it since one has passed it
         self._substrate = substrate
 
@@ -136,10 +134,16 @@ class AgentLauncher(Launcher):
         hosts = {host for gang in self._gangs.values() for host in gang.hosts}
         return hosts | self._ending.hosts
 
-    @property
-    def lacks_containers(self) -> bool:
-        """Whether there are agents, none of which can run containers."""
-        return bool(self._sessions.connected) and not self._with_containers
+    def container_refusal(self, container: ContainerSpec) -> str:
+        """Return why no host can run this container, "" where one may."""
+        refusal = self._substrate.container_refusal(container) if self._substrate else None
+        if refusal is None and self._sessions.connected and not self._with_containers:
+            refusal = "no host has apptainer, singularity or podman to run it"
+        return refusal or ""
+
+    def host_reading(self, host: str) -> HostReading | None:
+        """Return what the agent of a host has read of its health last, None where it has not."""
+        return self._probes.reading(host)
 
     def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
         """Return how long the ranks of an attempt computed, by step; empty where none reports
@@ -172,7 +176,7 @@ class AgentLauncher(Launcher):
         self._seen.clear()
         self._ran_on.clear()
         self._burn_ins.forget()
-        self.probes.forget()
+        self._probes.forget()
         self._forget_cuts()
         self._sessions.lead(term, self._lease_s, self, keeps_ranks=self._keeps_ranks)
 
@@ -428,7 +432,7 @@ class AgentLauncher(Launcher):
                 self._sessions.drop(host, reason)
             return
         self._seen.add(host)
-        self.probes.on_hello(host)
+        self._probes.on_hello(host)
         (self._with_containers.add if hello.containers else self._with_containers.discard)(host)
         runs = any(a.phase == agent_pb2.ATTEMPT_PHASE_STARTED for a in hello.attempts)
         (self._ran_on.add if runs else self._ran_on.discard)(host)
@@ -530,20 +534,15 @@ class AgentLauncher(Launcher):
 
     def on_word(self, host: str, message: agent_pb2.SessionRequest) -> None:
         kind = message.WhichOneof("message")
-        if kind == "log_chunk":
-            if self._tails is not None:
-                self._tails.on_chunk(host, message.log_chunk)
-            return
         if kind == "channel_data":
-            if self._channels is not None:
-                self._channels.on_data(host, message.channel_data)
+            self.channels.on_data(host, message.channel_data)
             return
         if kind == "host_checked":
             self._burn_ins.on_checked(host, message.host_checked)
             return
         if kind == "host_probed":
             writer = self._writer
-            self.probes.on_probed(writer.state, host, message.host_probed, writer.now_ns())
+            self._probes.on_probed(writer.state, host, message.host_probed, writer.now_ns())
             return
         if kind in (None, "hello", "beat"):
             return
@@ -809,15 +808,15 @@ class AgentLauncher(Launcher):
             self._offer_lead_if_unreached(now_s)
             self._judge_again(now_s)
             self._burn_ins.tick(self._writer.state, self.busy_hosts(), now_s)
-            self.probes.order(self._writer.state)
+            self._probes.order(self._writer.state)
         self._ending.tick(now_s)
         for gang in list(self._gangs.values()):
             self._look_after(gang, now_s)
 
     def _end_idle(self, gang: LaunchedGang, now_s: float) -> None:
         """End a job that is there for commands beside its ranks, once nobody runs any."""
-        if gang.run.idle_s and gang.phase is GangPhase.RUNNING and self._channels is not None:
-            used_s = self._channels.idle_s(gang.uid)
+        if gang.run.idle_s and gang.phase is GangPhase.RUNNING:
+            used_s = self.channels.idle_s(gang.uid)
             idle_s = min(now_s - gang.since_s, math.inf if used_s is None else used_s)
             if idle_s > gang.run.idle_s:
                 reason = f"nobody has run a command beside its ranks for {gang.run.idle_s} s"

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from muster.structs import replace, struct
-from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.engine.writer import Writer
-from scheduler.launch.channels import AgentChannels
 from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
 from scheduler.launch.gangs.slow_hosts import SlowHosts
-from scheduler.launch.gangs.step_watch import StepWatch
 from scheduler.launch.launcher import AgentLauncher
 from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
-from scheduler.launch.tails import LogTails
 from scheduler.observe.supervision import Heartbeats, Tasks
-from scheduler.service.backend import HostReading
 
 log = logging.getLogger("muster.launch")
 
@@ -51,15 +46,14 @@ class LaunchService:
             options = replace(options, listen=listen, join_secrets=self._substrate.secrets)
         self._sessions = AgentSessions(options, beats)
         self._tasks = Tasks(beats)
-        self.tails = LogTails(self._sessions)
-        self.channels = AgentChannels(self._sessions)
-        self._launcher: AgentLauncher | None = None
 
     async def listen(self) -> str:
         """Listen for agents, and return where; none is served yet. Raises: CannotServeAgents."""
         return await self._sessions.start()
 
-    def start(self, writer: Writer, offer_lead: Callable[[str], None] = lambda _: None) -> None:
+    def start(
+        self, writer: Writer, offer_lead: Callable[[str], None] = lambda _: None
+    ) -> AgentLauncher:
         """Serve agents whenever the writer leads. `offer_lead`: has another server lead."""
         if unknown := self._settings.site.unknown_labels(writer.state.loaded_fabric):
             log.warning("agents.env_by_label: no host has the label %s", ", ".join(unknown))
@@ -67,41 +61,19 @@ class LaunchService:
             writer,
             self._sessions,
             self._settings.lease_s,
-            tails=self.tails,
-            channels=self.channels,
             substrate=self._substrate,
             may_join=self._settings.may_join,
             keeps_ranks=self._settings.keeps_ranks,
             site=self._settings.site,
             offer_lead=offer_lead,
         )
-        self._launcher = launcher
         self._tasks.keep("launcher", launcher.run)
         if every_s := self._settings.stragglers_s:
             slow_hosts = SlowHosts(writer, launcher.step_times, every_s)
             self._tasks.keep("stragglers", slow_hosts.run)
         if self._substrate is not None:
             self._substrate.start(writer, self._sessions, launcher.busy_hosts)
-
-    def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
-        """Return how long the ranks of an attempt computed, by step."""
-        return self._launcher.step_times(uid, attempt) if self._launcher is not None else {}
-
-    def host_reading(self, host: str) -> HostReading | None:
-        """Return what the agent of a host has read of its health last, None where it has not."""
-        return self._launcher.probes.reading(host) if self._launcher is not None else None
-
-    def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
-        """Return how far the ranks of an attempt are, and how many seconds ago they reported
-        that."""
-        return self._launcher.progress(uid, attempt) if self._launcher is not None else None
-
-    def container_refusal(self, container: ContainerSpec) -> str:
-        """Return why no host can run this container, "" where one may."""
-        refusal = self._substrate.container_refusal(container) if self._substrate else None
-        if refusal is None and self._launcher is not None and self._launcher.lacks_containers:
-            refusal = "no host has apptainer, singularity or podman to run it"
-        return refusal or ""
+        return launcher
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -229,12 +229,8 @@ async def _serve(
                     notifiers.append(Notifier(writer, settings.keys.notify, beats))
                 fabric, version = writer.state.loaded_fabric, writer.state.version
                 if launches is not None:
-                    launches.start(writer, *([replica.offer_lead] if replica else []))
-                    backend.tails, backend.step_times = launches.tails, launches.step_times
-                    backend.channels = launches.channels
-                    backend.host_reading = launches.host_reading
-                    backend.container_refusal = launches.container_refusal
-                    backend.progress = gauges.progress = launches.progress
+                    offer_lead = [replica.offer_lead] if replica else []
+                    backend.agents = gauges.agents = launches.start(writer, *offer_lead)
                 seen_at = console.address if console else ""
                 on_ready(Ready(address, fabric, version, scraped_at, agents, seen_at))
                 tell_systemd("READY=1")

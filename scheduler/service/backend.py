@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import grpc
 
-from scheduler.core import Conflict, Job, Rejected, State, admit, replay
+from scheduler.core import Conflict, Rejected, State, admit, replay
 from scheduler.core.model.commands import Command
 from scheduler.core.model.events import Event
 from scheduler.core.policies.job_terms import ContainerSpec
@@ -25,41 +25,35 @@ from scheduler.wire.jobs import StepProgress
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class RankLog(NamedTuple):
-    """Name of a rank's log, by rank and attempt, or of the stacks that were taken of it."""
-
-    rank: int
-    attempt: int
-    stacks: bool = False
-
-
-class LogSource(Protocol):
-    """Returns the logs of ranks."""
-
-    def tail(
-        self, job: Job, host: str, wanted: RankLog, lines: int, *, follow: bool
-    ) -> AsyncIterator[bytes]:
-        """Stream the output of a rank, its last `lines`, 0 for all. Raises: NoLog."""
-
-
 class ChannelSource(Protocol):
-    """Runs commands beside ranks."""
+    """Runs commands beside ranks, and reads their logs."""
 
     def connect(
         self,
         host: str,
         wanted: agent_pb2.OpenChannel,
-        inputs: AsyncIterator[agent_pb2.ChannelData],
+        inputs: AsyncIterator[agent_pb2.ChannelData] | None = None,
     ) -> AsyncGenerator[agent_pb2.ChannelData, None]:
-        """Stream the output of a command, and last how it ended. Raises: NoLog."""
+        """Stream the output of a command, or a log, and last how it ended. Raises: NoLog."""
 
 
-StepTimeSource = Callable[[str, int], Mapping[int, Sequence[float]]]
-"""By the uid of a job and its attempt, how long each rank computed, by step."""
+class RankAgents(Protocol):
+    """The agents that run ranks, and what these say."""
 
+    @property
+    def channels(self) -> ChannelSource: ...
 
-ProgressSource = Callable[[str, int], tuple[StepProgress, float] | None]
-"""By the uid of a job and its attempt: how far it is, and how many seconds ago it said so."""
+    def step_times(self, uid: str, attempt: int) -> Mapping[int, Sequence[float]]:
+        """Return how long each rank of an attempt computed, by step."""
+
+    def progress(self, uid: str, attempt: int) -> tuple[StepProgress, float] | None:
+        """Return how far an attempt is, and how many seconds ago it said so."""
+
+    def container_refusal(self, container: ContainerSpec) -> str:
+        """Return why no host can run this container, "" where one may."""
+
+    def host_reading(self, host: str) -> HostReading | None:
+        """Return what the agent of a host has read of its health last, None where it has not."""
 
 
 class NoLog(Exception):
@@ -76,19 +70,14 @@ class HostReading(NamedTuple):
 class Backend:
     """Parts that the servicers of one server share. `questions`: where they compute for long;
     `reads`: where they make long answers. `has_agents`: whether jobs with a command can be run;
-    `container_refusal`: why a container cannot, "" where it may."""
+    `agents`: by whom, once they are served."""
 
     def __init__(self, questions: Questions | None = None, *, has_agents: bool = False) -> None:
         self.questions = questions or Questions()
         self.reads = BulkReads()
         self.forecasts = ForecastCache()
         self.has_agents = has_agents
-        self.tails: LogSource | None = None
-        self.channels: ChannelSource | None = None
-        self.step_times: StepTimeSource | None = None
-        self.progress: ProgressSource | None = None
-        self.container_refusal: Callable[[ContainerSpec], str] = lambda _: ""
-        self.host_reading: Callable[[str], HostReading | None] = lambda _: None
+        self.agents: RankAgents | None = None
         self._writer: Writer | None = None
 
     def attach(self, writer: Writer) -> None:

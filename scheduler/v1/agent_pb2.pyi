@@ -62,7 +62,6 @@ class SessionRequest(_message.Message):
     EXITED_FIELD_NUMBER: _builtins.int
     STOPPED_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
-    LOG_CHUNK_FIELD_NUMBER: _builtins.int
     STEP_TIMES_FIELD_NUMBER: _builtins.int
     CHANNEL_DATA_FIELD_NUMBER: _builtins.int
     HOST_CHECKED_FIELD_NUMBER: _builtins.int
@@ -101,16 +100,12 @@ class SessionRequest(_message.Message):
         """How far the ranks have come."""
 
     @_builtins.property
-    def log_chunk(self) -> Global___LogChunk:
-        """A piece of a log."""
-
-    @_builtins.property
     def step_times(self) -> Global___StepTimes:
         """How long ranks computed."""
 
     @_builtins.property
     def channel_data(self) -> Global___ChannelData:
-        """What a command that runs beside a rank writes."""
+        """What a command that runs beside a rank writes, or a piece of a log."""
 
     @_builtins.property
     def host_checked(self) -> Global___HostChecked:
@@ -135,18 +130,17 @@ class SessionRequest(_message.Message):
         exited: Global___Exited | None = ...,
         stopped: Global___Stopped | None = ...,
         progress: Global___Progress | None = ...,
-        log_chunk: Global___LogChunk | None = ...,
         step_times: Global___StepTimes | None = ...,
         channel_data: Global___ChannelData | None = ...,
         host_checked: Global___HostChecked | None = ...,
         host_probed: Global___HostProbed | None = ...,
         held_copies: Global___HeldCopies | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "held_copies", b"held_copies", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "held_copies", b"held_copies", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "held_copies", b"held_copies", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "log_chunk", b"log_chunk", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "channel_data", b"channel_data", "exited", b"exited", "held_copies", b"held_copies", "hello", b"hello", "host_checked", b"host_checked", "host_probed", b"host_probed", "message", b"message", "prepared", b"prepared", "progress", b"progress", "refused", b"refused", "started", b"started", "step_times", b"step_times", "stopped", b"stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "log_chunk", "step_times", "channel_data", "host_checked", "host_probed", "held_copies"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "prepared", "refused", "started", "exited", "stopped", "progress", "step_times", "channel_data", "host_checked", "host_probed", "held_copies"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -164,7 +158,6 @@ class SessionResponse(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     SAVE_CHECKPOINT_FIELD_NUMBER: _builtins.int
     FORGET_FIELD_NUMBER: _builtins.int
-    TAIL_LOGS_FIELD_NUMBER: _builtins.int
     WARM_FIELD_NUMBER: _builtins.int
     DUMP_STACKS_FIELD_NUMBER: _builtins.int
     OPEN_CHANNEL_FIELD_NUMBER: _builtins.int
@@ -198,10 +191,6 @@ class SessionResponse(_message.Message):
         """The log has all that there is to know of an attempt."""
 
     @_builtins.property
-    def tail_logs(self) -> Global___TailLogs:
-        """Send the log of a rank."""
-
-    @_builtins.property
     def warm(self) -> Global___Warm:
         """Have a process ready that has imported modules."""
 
@@ -211,7 +200,7 @@ class SessionResponse(_message.Message):
 
     @_builtins.property
     def open_channel(self) -> Global___OpenChannel:
-        """Run a command beside a rank."""
+        """Run a command beside a rank, or send its log."""
 
     @_builtins.property
     def channel_data(self) -> Global___ChannelData:
@@ -242,7 +231,6 @@ class SessionResponse(_message.Message):
         stop: Global___Stop | None = ...,
         save_checkpoint: Global___SaveCheckpoint | None = ...,
         forget: Global___Forget | None = ...,
-        tail_logs: Global___TailLogs | None = ...,
         warm: Global___Warm | None = ...,
         dump_stacks: Global___DumpStacks | None = ...,
         open_channel: Global___OpenChannel | None = ...,
@@ -252,11 +240,11 @@ class SessionResponse(_message.Message):
         copies_complete: Global___CopiesComplete | None = ...,
         drop_copies: Global___DropCopies | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "copies_complete", b"copies_complete", "drop_copies", b"drop_copies", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "copies_complete", b"copies_complete", "drop_copies", b"drop_copies", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "warm", b"warm"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "copies_complete", b"copies_complete", "drop_copies", b"drop_copies", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "tail_logs", b"tail_logs", "warm", b"warm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_data", b"channel_data", "check_host", b"check_host", "copies_complete", b"copies_complete", "drop_copies", b"drop_copies", "dump_stacks", b"dump_stacks", "forget", b"forget", "launch", b"launch", "lease", b"lease", "message", b"message", "open_channel", b"open_channel", "prepare", b"prepare", "probe_host", b"probe_host", "save_checkpoint", b"save_checkpoint", "stop", b"stop", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "tail_logs", "warm", "dump_stacks", "open_channel", "channel_data", "check_host", "probe_host", "copies_complete", "drop_copies"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["lease", "prepare", "launch", "stop", "save_checkpoint", "forget", "warm", "dump_stacks", "open_channel", "channel_data", "check_host", "probe_host", "copies_complete", "drop_copies"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -898,40 +886,6 @@ class StepSample(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepSample: _TypeAlias = StepSample  # noqa: Y015
-
-@_typing.final
-class LogChunk(_message.Message):
-    """A piece of the log of a rank."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    IS_LAST_FIELD_NUMBER: _builtins.int
-    ERROR_FIELD_NUMBER: _builtins.int
-    request_id: _builtins.str
-    """Of the request."""
-    data: _builtins.bytes
-    """What the rank wrote."""
-    is_last: _builtins.bool
-    """Whether nothing follows."""
-    error: _builtins.str
-    """Why there is none. Empty: there is."""
-    def __init__(
-        self,
-        *,
-        request_id: _builtins.str = ...,
-        data: _builtins.bytes = ...,
-        is_last: _builtins.bool = ...,
-        error: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "error", b"error", "is_last", b"is_last", "request_id", b"request_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___LogChunk: _TypeAlias = LogChunk  # noqa: Y015
 
 @_typing.final
 class Lease(_message.Message):
@@ -1584,58 +1538,11 @@ class Forget(_message.Message):
 Global___Forget: _TypeAlias = Forget  # noqa: Y015
 
 @_typing.final
-class TailLogs(_message.Message):
-    """Send the log of a rank."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    KEY_FIELD_NUMBER: _builtins.int
-    RANK_FIELD_NUMBER: _builtins.int
-    LINES_FIELD_NUMBER: _builtins.int
-    FOLLOW_FIELD_NUMBER: _builtins.int
-    CANCEL_FIELD_NUMBER: _builtins.int
-    STACKS_FIELD_NUMBER: _builtins.int
-    request_id: _builtins.str
-    """Names the answers."""
-    rank: _builtins.int
-    """Of which rank."""
-    lines: _builtins.int
-    """How many of its last lines; 0: all that is kept."""
-    follow: _builtins.bool
-    """Whether to send what is written from then on."""
-    cancel: _builtins.bool
-    """End the answers to this request."""
-    stacks: _builtins.bool
-    """The stacks that were taken of the rank, and not its log."""
-    @_builtins.property
-    def key(self) -> Global___AttemptKey:
-        """Of which attempt; number 0: the newest that is here."""
-
-    def __init__(
-        self,
-        *,
-        request_id: _builtins.str = ...,
-        key: Global___AttemptKey | None = ...,
-        rank: _builtins.int = ...,
-        lines: _builtins.int = ...,
-        follow: _builtins.bool = ...,
-        cancel: _builtins.bool = ...,
-        stacks: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "follow", b"follow", "key", b"key", "lines", b"lines", "rank", b"rank", "request_id", b"request_id", "stacks", b"stacks"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TailLogs: _TypeAlias = TailLogs  # noqa: Y015
-
-@_typing.final
 class OpenChannel(_message.Message):
     """Run a command beside a rank, as the user of its job and with its environment, or connect to a
     port of its host as that user; until the command ends, the attempt ends, or the channel is
-    closed. A channel does not outlive the stream that opened it.
+    closed. Or send the log of a rank, to its end. A channel does not outlive the stream that opened
+    it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1647,6 +1554,7 @@ class OpenChannel(_message.Message):
     PORT_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
+    LOG_FIELD_NUMBER: _builtins.int
     channel_id: _builtins.str
     """Names what is said of it."""
     rank: _builtins.int
@@ -1665,6 +1573,10 @@ class OpenChannel(_message.Message):
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Program and arguments. Empty: the shell of the user."""
 
+    @_builtins.property
+    def log(self) -> Global___ReadLog:
+        """Send the log of the rank, and run no command. Not set: no."""
+
     def __init__(
         self,
         *,
@@ -1675,18 +1587,49 @@ class OpenChannel(_message.Message):
         port: _builtins.int = ...,
         rows: _builtins.int = ...,
         columns: _builtins.int = ...,
+        log: Global___ReadLog | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "log", b"log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_id", b"channel_id", "columns", b"columns", "command", b"command", "key", b"key", "port", b"port", "rank", b"rank", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel_id", b"channel_id", "columns", b"columns", "command", b"command", "key", b"key", "log", b"log", "port", b"port", "rank", b"rank", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenChannel: _TypeAlias = OpenChannel  # noqa: Y015
 
 @_typing.final
+class ReadLog(_message.Message):
+    """What of the log of a rank."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    STACKS_FIELD_NUMBER: _builtins.int
+    lines: _builtins.int
+    """How many of its last lines; 0: all that is kept."""
+    follow: _builtins.bool
+    """Whether to send what is written from then on, until the attempt ends."""
+    stacks: _builtins.bool
+    """The stacks that were taken of the rank, and not its log."""
+    def __init__(
+        self,
+        *,
+        lines: _builtins.int = ...,
+        follow: _builtins.bool = ...,
+        stacks: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "lines", b"lines", "stacks", b"stacks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadLog: _TypeAlias = ReadLog  # noqa: Y015
+
+@_typing.final
 class ChannelData(_message.Message):
-    """What goes to a command that runs beside a rank, or comes from it. Either side sends so many
+    """What goes to a command that runs beside a rank, or comes from it; or a log. Either side sends so many
     pieces ahead of what the other has taken, and no more.
     """
 
@@ -1719,9 +1662,9 @@ class ChannelData(_message.Message):
     close: _builtins.bool
     """End the command."""
     exit_code: _builtins.int
-    """It has ended with this exit code; 128 and the number of a signal that ended it."""
+    """It has ended with this exit code; 128 and the number of a signal that ended it. Of a log: 0."""
     error: _builtins.str
-    """Why it cannot be run. Empty: it can."""
+    """Why it cannot be run or read. Empty: it can."""
     def __init__(
         self,
         *,

@@ -565,12 +565,16 @@ async def test_ranks_of_a_warm_process_that_end_together_lose_no_exit(tmp_path: 
 
 
 async def read_log(server: Server, lines: int, rank: int = 0) -> str:
-    tail = agent_pb2.TailLogs(request_id="x", key=key(0), rank=rank, lines=lines, follow=True)
-    server.agent.hear(Response(tail_logs=tail))
+    wanted, name = agent_pb2.ReadLog(lines=lines, follow=True), f"{rank}/{lines}"
+    channel = agent_pb2.OpenChannel(channel_id=name, key=key(), rank=rank, log=wanted)
+    server.agent.hear(Response(open_channel=channel))
     pieces = []
-    while not (chunk := await server.until("log_chunk")).is_last:
-        pieces.append(chunk.data)
-    return b"".join(pieces).decode() + chunk.error
+    while not (data := await server.until("channel_data")).error:
+        if data.HasField("exit_code"):
+            break
+        pieces.append(data.data)
+        server.agent.hear(Response(channel_data=agent_pb2.ChannelData(channel_id=name, taken=1)))
+    return b"".join(pieces).decode() + data.error
 
 
 async def test_a_long_log_turns_over_and_keeps_its_newest_part(

@@ -32,7 +32,7 @@ from scheduler.observe.instruments import Instruments
 from scheduler.release import release
 from scheduler.server.metrics import samples
 from scheduler.server.metrics.samples import Sample
-from scheduler.service.backend import ProgressSource
+from scheduler.service.backend import RankAgents
 
 
 @struct(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Gauges(Collector):
     ) -> None:
         self.instruments = instruments
         self._access = access or Access()
-        self.progress: ProgressSource | None = None
+        self.agents: RankAgents | None = None
         self._is_per_job = is_per_job
         self._writer: Writer | None = None
         self._disk: SqliteStore | None = None
@@ -97,8 +97,8 @@ class Gauges(Collector):
         yield from samples.of_state(state, now_ns)
         if self._is_per_job:
             yield from samples.of_jobs(state, now_ns)
-            if self.progress is not None:
-                yield from samples.of_steps(state, self.progress)
+            if self.agents is not None:
+                yield from samples.of_steps(state, self.agents)
         yield c.LEADER, (), writer.is_leading
         yield c.REPLAY, (), self._replay_s
         yield c.QUEUE, (), writer.waiting

@@ -29,7 +29,7 @@ from scheduler.observe.census import Use
 from scheduler.observe.counters import Histogram, Labels
 from scheduler.observe.instruments import Instruments
 from scheduler.observe.proof import gap_of
-from scheduler.service.backend import ProgressSource
+from scheduler.service.backend import RankAgents
 
 Sample = tuple[Metric, Labels, float | Histogram]
 Values = Mapping[Labels, Any]  # Counts or Histograms
@@ -86,10 +86,10 @@ def of_jobs(state: State, now_ns: int) -> Iterator[Sample]:
             yield c.JOB_GAP, (job.name,), gap
 
 
-def of_steps(state: State, progress: ProgressSource) -> Iterator[Sample]:
+def of_steps(state: State, agents: RankAgents) -> Iterator[Sample]:
     """Sample measured and modelled steps of each running gang whose ranks report them."""
     for job in state.in_state(JobState.RUNNING):
-        now = progress(job.uid, job.attempt)
+        now = agents.progress(job.uid, job.attempt)
         if now is None or (step_s := now[0].step_s) is None:
             continue
         yield c.JOB_STEP, (job.name,), step_s

@@ -31,14 +31,13 @@ from scheduler.core.model.lifecycle import Hold, HostState
 from scheduler.core.model.state import Host
 from scheduler.core.policies.job_terms import HangAction, HangTerms, RunSpec, StopCause
 from scheduler.identity import SERVER, Caller, Role, act_for
+from scheduler.launch.channels import AgentChannels
 from scheduler.launch.gangs import orders
 from scheduler.launch.gangs.checkpoints import LOG_EVERY_S
 from scheduler.launch.gangs.ending import MOST_SAVE_S
 from scheduler.launch.launcher import AgentLauncher
-from scheduler.launch.tails import LogTails
 from scheduler.observe.incidents import incident_of
 from scheduler.observe.instruments import Instruments
-from scheduler.service.backend import RankLog
 from scheduler.v1 import agent_pb2
 from tests.build import (
     cancel,
@@ -47,9 +46,7 @@ from tests.build import (
     exactly,
     fabric,
     job,
-    loaded,
     spec,
-    started,
     submit,
 )
 
@@ -811,17 +808,16 @@ async def test_an_agent_tells_of_attempts_on_its_own_host_alone(world: World) ->
 async def test_a_log_comes_from_the_host_that_was_asked_for_it() -> None:
     sessions: Any = Sessions()
     sessions.connected = {"h0", "h1"}
-    tails = LogTails(sessions)
-    pieces = tails.tail(
-        job(started(loaded(), submit("a", 1)), "a"), "h0", RankLog(0, 1), 10, follow=False
-    )
+    channels = AgentChannels(sessions)
+    pieces = channels.connect("h0", agent_pb2.OpenChannel(log=agent_pb2.ReadLog(lines=10)))
     first = asyncio.ensure_future(anext(aiter(pieces)))
     await asyncio.sleep(0)
     ((host, message),) = sessions.sent
-    request_id = message.tail_logs.request_id
-    tails.on_chunk("h1", agent_pb2.LogChunk(request_id=request_id, data=b"forged"))
-    tails.on_chunk(host, agent_pb2.LogChunk(request_id=request_id, data=b"its own"))
-    assert await first == b"its own"
+    channel_id = message.open_channel.channel_id
+    channels.on_data("h1", agent_pb2.ChannelData(channel_id=channel_id, data=b"forged"))
+    channels.on_data(host, agent_pb2.ChannelData(channel_id=channel_id, data=b"its own"))
+    assert (await first).data == b"its own"
+    await pieces.aclose()
 
 
 async def test_an_error_in_one_gang_keeps_the_deadlines_of_others(

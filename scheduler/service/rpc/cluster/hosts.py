@@ -28,7 +28,8 @@ class HostServicer(Servicer):
         if request.name not in writer.state.loaded_fabric.index_by_name:
             raise not_found("host", request.name)
         message = host_message(writer.state, request.name, writer.now_ns())
-        if (reading := self._backend.host_reading(request.name)) is not None:
+        agents = self._backend.agents
+        if agents and (reading := agents.host_reading(request.name)) is not None:
             message.probe.readings = reading.text
             message.probe.probe_time.CopyFrom(timestamp(reading.time_ns))
         return message

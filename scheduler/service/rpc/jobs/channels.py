@@ -29,11 +29,11 @@ class ChannelServicer:
         if first is None:
             raise invalid("name", "is required")
         host, wanted = await self._admitted(first)
-        channels = self._backend.channels
-        assert channels is not None
+        agents = self._backend.agents
+        assert agents is not None
         inputs = (_data(request) async for request in requests)
         try:
-            async with aclosing(channels.connect(host, wanted, inputs)) as pieces:
+            async with aclosing(agents.channels.connect(host, wanted, inputs)) as pieces:
                 async for piece in pieces:
                     yield service_pb2.OpenChannelResponse(
                         data=piece.data,
@@ -50,7 +50,7 @@ class ChannelServicer:
         writer = self._backend.writer
         writer.check_leading()  # agents talk to the leader alone
         job = job_of(writer.state, request.name, request.uid)
-        if self._backend.channels is None or job.spec.run is None:
+        if self._backend.agents is None or job.spec.run is None:
             raise wrong_state(f"no agent runs job {job.name}")
         if job.state is not JobState.RUNNING:
             raise wrong_state(f"job {job.name} is {job.state}, not running")

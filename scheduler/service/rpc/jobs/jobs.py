@@ -228,7 +228,8 @@ class JobServicer:
         if spec.run is not None and not self._backend.has_agents:
             raise invalid("spec.run", _NO_AGENTS)
         container = spec.run.container if spec.run else None
-        if container and (refusal := self._backend.container_refusal(container)):
+        agents = self._backend.agents
+        if container and agents and (refusal := agents.container_refusal(container)):
             raise invalid("spec.run.container", refusal)
         known = await self._long_ended(spec.dependencies)
         command = SubmitJob(spec, self._new_uid(), request.request_id, user(), known)
@@ -274,8 +275,7 @@ class JobServicer:
         writer, state = self._backend.writer, self._backend.writer.state
         job = await any_job_of(writer, request.name, request.uid)
         message = await self._messages.of(state, job)
-        if self._backend.progress and (now := self._backend.progress(job.uid, job.attempt)):
-            fill_progress(message.progress, *now, likely_step(state, job))
+        self._fill_progress(state, job, message)
         if request.with_decision:
             decided = await self._backend.questions.ask(_decision, writer, job)
             message.decision.CopyFrom(decided)
@@ -417,8 +417,7 @@ class JobServicer:
         for message, job in zip(messages, page.items, strict=True):
             if ahead is not None and (estimate := self._messages.estimate(state, ahead, job)):
                 message.start_estimate.CopyFrom(estimate)
-            if self._backend.progress and (now := self._backend.progress(job.uid, job.attempt)):
-                fill_progress(message.progress, *now, likely_step(state, job))
+            self._fill_progress(state, job, message)
         return service_pb2.ListJobsResponse(
             jobs=messages, next_page_token=page.next_token, version=state.version
         )
@@ -467,6 +466,11 @@ class JobServicer:
         if only_checked:  # what it would cost
             message.goodput.CopyFrom(self._goodput(state, job))
         return message
+
+    def _fill_progress(self, state: State, job: Job, message: job_pb2.Job) -> None:
+        agents = self._backend.agents
+        if agents and (now := agents.progress(job.uid, job.attempt)):
+            fill_progress(message.progress, *now, likely_step(state, job))
 
     def _goodput(self, state: State, job: Job) -> job_pb2.Goodput:
         now_ns = self._backend.writer.now_ns()

@@ -14,10 +14,10 @@ from scheduler.core.model.lifecycle import LIVE
 from scheduler.engine.authorisation import Act, refused
 from scheduler.eventlog.attempts import attempt_hosts
 from scheduler.identity import caller
-from scheduler.service.backend import Context, LogSource, NoLog, RankLog, Servicer
+from scheduler.service.backend import Context, NoLog, Servicer
 from scheduler.service.errors import invalid, rejected, wrong_state
 from scheduler.service.names import any_job_of
-from scheduler.v1 import service_pb2
+from scheduler.v1 import agent_pb2, service_pb2
 
 _LOOK_S: Final = 0.25  # between two looks at a job that is not running
 _RETRY_S: Final = 1.0  # after an agent was not there
@@ -27,12 +27,12 @@ class LogServicer(Servicer):
     async def TailLogs(
         self, request: service_pb2.TailLogsRequest, context: Context
     ) -> AsyncIterator[service_pb2.TailLogsResponse]:
-        writer, tails = self._backend.writer, self._backend.tails
+        writer = self._backend.writer
         writer.check_leading()  # agents talk to the leader alone
         job = await any_job_of(writer, request.name, request.uid)
         if refusal := refused(writer.state.tenants, caller(), job, Act.READ_LOGS):
             raise rejected(refusal)
-        if tails is None:
+        if self._backend.agents is None:
             raise wrong_state("this server has no agents, so it has no logs")
         if job.spec.run is None:
             raise wrong_state(f"no agent runs job {job.name}: its file has no `run`")
@@ -45,25 +45,25 @@ class LogServicer(Servicer):
             raise invalid("attempt", f"must be 0 to {job.attempt}, not {request.attempt}")
         is_present = request.attempt in (0, job.attempt) and not request.stacks
         of = self._pieces if is_present else self._of_attempt
-        async with aclosing(of(tails, job, request)) as pieces:
+        async with aclosing(of(job, request)) as pieces:
             async for data in pieces:
                 yield service_pb2.TailLogsResponse(data=data)
 
     async def ListStepTimes(
         self, request: service_pb2.ListStepTimesRequest, context: Context
     ) -> service_pb2.ListStepTimesResponse:
-        writer, times = self._backend.writer, self._backend.step_times
+        writer, agents = self._backend.writer, self._backend.agents
         writer.check_leading()
         job = await any_job_of(writer, request.name)
-        if times is None or job.spec.run is None:
+        if agents is None or job.spec.run is None:
             raise wrong_state(f"no agent runs job {job.name}: nobody says how long ranks compute")
         response = service_pb2.ListStepTimesResponse(attempt=job.attempt)
-        for step, seconds in sorted(times(job.uid, job.attempt).items()):
+        for step, seconds in sorted(agents.step_times(job.uid, job.attempt).items()):
             response.steps.add(step=step, seconds=seconds)
         return response
 
     async def _pieces(
-        self, tails: LogSource, job: Job, request: service_pb2.TailLogsRequest
+        self, job: Job, request: service_pb2.TailLogsRequest
     ) -> AsyncGenerator[bytes, None]:
         """Pieces of the log of the present attempt, or the last one; with `follow` of those after
         it too."""
@@ -80,8 +80,8 @@ class LogServicer(Servicer):
             try:
                 fabric = self._backend.writer.state.loaded_fabric
                 host, rank = place_of(job, fabric, request.rank)
-                wanted = RankLog(rank, job.attempt)
-                async for data in tails.tail(job, host, wanted, lines, follow=request.follow):
+                wanted = agent_pb2.ReadLog(lines=lines, follow=request.follow)
+                async for data in self._read(job, host, rank, job.attempt, wanted):
                     yield data
                 done, lines = job.attempt, 0
             except NoLog as error:
@@ -91,7 +91,7 @@ class LogServicer(Servicer):
             job = self._now(job)
 
     async def _of_attempt(
-        self, tails: LogSource, job: Job, request: service_pb2.TailLogsRequest
+        self, job: Job, request: service_pb2.TailLogsRequest
     ) -> AsyncGenerator[bytes, None]:
         """Pieces of the log of one attempt, or of stacks, to its end."""
         writer, attempt = self._backend.writer, request.attempt or job.attempt
@@ -104,14 +104,25 @@ class LogServicer(Servicer):
         place, rank = place_of(job, fabric, request.rank)
         gpus = fabric.gpus_per_host
         host = hosts[min(request.rank // gpus, len(hosts) - 1)] if attempt != job.attempt else place
-        wanted = RankLog(rank, attempt, request.stacks)
         follow = request.follow and not request.stacks
+        wanted = agent_pb2.ReadLog(lines=request.lines, follow=follow, stacks=request.stacks)
         try:
-            async for data in tails.tail(job, host, wanted, request.lines, follow=follow):
+            async for data in self._read(job, host, rank, attempt, wanted):
                 yield data
         except NoLog as error:
             text = f"no stacks were taken: {error}" if request.stacks else str(error)
             raise wrong_state(text) from None
+
+    async def _read(
+        self, job: Job, host: str, rank: int, attempt: int, log: agent_pb2.ReadLog
+    ) -> AsyncGenerator[bytes, None]:
+        """What the agent of a host has of a rank in an attempt. Raises: NoLog."""
+        assert self._backend.agents is not None
+        key = agent_pb2.AttemptKey(job_uid=job.uid, attempt=attempt)
+        wanted = agent_pb2.OpenChannel(key=key, rank=rank, log=log)
+        async with aclosing(self._backend.agents.channels.connect(host, wanted)) as pieces:
+            async for piece in pieces:
+                yield piece.data
 
     def _now(self, job: Job) -> Job:
         return self._backend.writer.state.find(job.name, job.uid) or job
