@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import urllib3
 
 from lab.slurm import missing_slurm
@@ -129,9 +130,10 @@ class ProcessHosts(DrillHosts):
             host.folder.mkdir(parents=True)
             token = host.folder / "join-token"
             token.write_text(join_token(secret, name))
-            self._options[name] = AgentOptions(
+            options = AgentOptions(
                 servers, name, str(host.folder), "127.0.0.1", self.allow, str(token)
-            ).encoded()
+            )
+            self._options[name] = msgspec.json.encode(options).decode()
 
     def _host(self, name: str) -> LocalHost:
         return LocalHost(self.agents / name)

@@ -21,8 +21,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from lab.faults import Fault, nft_table, rate_lines
-from lab.plan import LabLink, LabNode, LabPlan, commands_of
+from lab.plan import LabPlan, commands_of
 from muster.structs import replace, struct
 from scheduler.files.errors import InputError, Problem
 
@@ -264,21 +266,11 @@ def find(folder: Path) -> Lab | None:
     lab."""
     path = folder / "lab.json"
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        plan = fields["plan"]
-        fields["plan"] = LabPlan(
-            tuple(LabNode(**each) for each in plan["nodes"]),
-            tuple(LabLink(**each) for each in plan["links"]),
-            tuple(plan["bridges"]),
-            {name: tuple(hosts) for name, hosts in plan["inside"].items()},
-            plan["scale"],
-        )
-        fields["groups"] = tuple(fields["groups"])
-        fields["faults"] = tuple(map(Fault.from_json, fields["faults"]))
-        return Lab(folder=folder, **fields)
+        text = path.read_bytes()
+        return msgspec.json.decode(text, type=Lab, dec_hook=lambda kind, value: kind(value))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except msgspec.MsgspecError as error:
         raise InputError(Problem("", f"is not the file of a lab: {error}", str(path))) from None
 
 
@@ -292,9 +284,7 @@ def running(folder: Path) -> Lab:
 
 def _written(lab: Lab) -> Lab:
     path, new = lab.folder / "lab.json", lab.folder / "lab.json.new"
-    fields = asdict(lab)
-    del fields["folder"]
-    new.write_text(json.dumps(fields), encoding="utf-8")
+    new.write_bytes(msgspec.json.encode(lab, enc_hook=str))
     new.replace(path)
     return lab
 

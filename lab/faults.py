@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
 from lab.plan import LEAST_BITS_PER_S, LabPlan, classes
 from muster.structs import replace, struct
@@ -49,10 +48,6 @@ class Fault:
             return f"slow: {self.name} at {self.bits_per_s / 1e6:.3g} Mbit/s{way}"
         kind = "cut" if self.loss >= 1 else f"loses {self.loss:.3g} of packets"
         return f"{kind}: {self.name}{way}"
-
-    @staticmethod
-    def from_json(fields: dict[str, Any]) -> Fault:
-        return Fault(**{**fields, "direction": Direction(fields["direction"])})
 
 
 def check_fault(plan: LabPlan, fault: Fault) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from scheduler.agent.ranks.processes import begun
+from scheduler.agent.ranks.supervisor import begun
 
 
 class LocalHost:

@@ -273,7 +273,7 @@ class Agent:
                 self._channels.hear(message.channel_data)
             case "warm":
                 wanted = message.warm
-                self.import_ahead(wanted.interpreter, tuple(wanted.modules), wanted.user)
+                self._import_ahead(wanted.interpreter, tuple(wanted.modules), wanted.user)
             case "check_host":
                 self._spawn(self._check_host(message.check_host))
             case "probe_host":
@@ -622,7 +622,7 @@ class Agent:
         """A process that has imported what this order wants; the next one is begun later."""
         wanted = (order["command"][0], order["user"], *order["warm"])
         asyncio.get_running_loop().call_later(
-            2.0, self.import_ahead, order["command"][0], tuple(order["warm"]), order["user"]
+            2.0, self._import_ahead, order["command"][0], tuple(order["warm"]), order["user"]
         )
         process = self._warm.get(wanted)
         if process is None or process.poll() is not None or process.stdout is None:
@@ -632,7 +632,7 @@ class Agent:
         del self._warm[wanted]
         return process
 
-    def import_ahead(self, interpreter: str, modules: tuple[str, ...], user: str) -> None:
+    def _import_ahead(self, interpreter: str, modules: tuple[str, ...], user: str) -> None:
         """Begin to import the modules of a job's ranks, unless that has been done."""
         try:
             name = self._allowed.user(user).pw_name

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import logging
 import os
 import signal
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
+
+import msgspec
 
 from muster.structs import struct
 from scheduler.access.addresses import host_and_port
@@ -21,6 +21,7 @@ from scheduler.agent.agent import Agent, now_s
 from scheduler.agent.place import parse_place
 from scheduler.agent.ranks.allow import AllowList, load_allow_list, own_user
 from scheduler.agent.session import ServerAddresses, keep_session
+from scheduler.client.credentials import Credentials
 from scheduler.files.errors import InputError, Problem
 from scheduler.files.yaml12 import read_text
 
@@ -50,21 +51,11 @@ class AgentOptions:
     ca: str = ""
     certificate: str = ""
     key: str = ""
-    warm: tuple[str, ...] = ()
-    warm_interpreter: str = "python3"
     is_local: bool = False
     linger_s: float = 0.0
     place: str = ""
     place_file: str = ""
     one_attempt: bool = False
-
-    def encoded(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def decoded(text: str) -> AgentOptions:
-        fields = json.loads(text)
-        return AgentOptions(**{**fields, "warm": tuple(fields["warm"])})
 
 
 def run(options: AgentOptions) -> None:
@@ -77,7 +68,8 @@ async def _run(options: AgentOptions) -> None:
     if not addresses:
         raise InputError(Problem("server", "must name a server, HOST:PORT"))
     token = _join_token(options)
-    servers = ServerAddresses(addresses, options.ca, options.certificate, options.key, token)
+    credentials = Credentials(options.ca, options.certificate, options.key, token)
+    servers = ServerAddresses(addresses, credentials)
     allowed = load_allow_list(options.allow_file) if options.allow_file else own_user()
     state = Path(options.state.replace("%h", options.name))
     state.mkdir(parents=True, exist_ok=True)
@@ -98,8 +90,6 @@ async def _run(options: AgentOptions) -> None:
     agent.place = place
     agent.is_for_one = options.one_attempt
     agent.may_leave_processes = _may_leave_processes(agent, allowed)
-    if options.warm:
-        agent.import_ahead(options.warm_interpreter, options.warm, "")
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -187,7 +177,7 @@ def main() -> None:
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        run(AgentOptions.decoded(sys.argv[1]))
+        run(msgspec.json.decode(sys.argv[1], type=AgentOptions))
     except InputError as error:
         log.error("%s", error)
         sys.exit(2)

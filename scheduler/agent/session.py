@@ -16,7 +16,6 @@ from scheduler.agent.agent import Agent, StaleLeader, now_s
 from scheduler.client.credentials import Credentials
 from scheduler.client.diagnosis import unreachable
 from scheduler.files.errors import InputError, Problem
-from scheduler.files.yaml12 import read_text
 from scheduler.v1 import agent_pb2, agent_pb2_grpc
 
 _RETRY_S = 0.25
@@ -35,23 +34,17 @@ log = logging.getLogger("muster.agent")
 
 @struct(frozen=True, slots=True)
 class ServerAddresses:
-    """Where the servers are, and how the agent proves its name there: by a client certificate
-    whose common name is the host, or by a join token."""
+    """Where the servers are, and how the agent proves its name there: by a client certificate that
+    names the host, or by a join token."""
 
     addresses: tuple[str, ...]
-    ca: str = ""
-    certificate: str = ""
-    key: str = ""
-    join_token: str = ""
+    credentials: Credentials
 
     def channel(self, address: str) -> grpc.aio.Channel:
         """Open a channel to one of the servers. Raises: InputError."""
-        if self.ca:
-            pem = [read_text(p).encode() for p in (self.ca, self.key, self.certificate) if p]
-            return grpc.aio.secure_channel(
-                address, grpc.ssl_channel_credentials(*pem), options=_OPTIONS
-            )
-        if self.join_token and not is_loopback(host_and_port(address).host):
+        if self.credentials.ca:
+            return grpc.aio.secure_channel(address, self.credentials.tls(), options=_OPTIONS)
+        if self.credentials.token and not is_loopback(host_and_port(address).host):
             reason = f"a join token is not sent to {address} in the clear: give --ca as well"
             raise InputError(Problem("join-token-file", reason))
         return grpc.aio.insecure_channel(address, options=_OPTIONS)
@@ -60,12 +53,12 @@ class ServerAddresses:
         """Say why no session with this server came about."""
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return f"{address}: {error.details() or error.code().name}"
-        who = Credentials(self.ca, self.certificate, self.key)
-        return await asyncio.to_thread(unreachable, address, who)
+        return await asyncio.to_thread(unreachable, address, self.credentials)
 
     @property
     def metadata(self) -> Sequence[tuple[str, str]]:
-        return [("authorization", f"Bearer {self.join_token}")] if self.join_token else []
+        token = self.credentials.token
+        return [("authorization", f"Bearer {token}")] if token else []
 
 
 async def keep_session(agent: Agent, servers: ServerAddresses) -> None:

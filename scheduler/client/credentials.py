@@ -46,7 +46,7 @@ class Credentials:
     def channel(self, address: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
         """Open a channel. Raises: InputError for bad files, or a token that anybody could read."""
         if self.ca:
-            opened = grpc.secure_channel(address, self._tls(), options=options)
+            opened = grpc.secure_channel(address, self.tls(), options=options)
         elif self.certificate or self.key:
             raise InputError(Problem("ca", "a client certificate takes TLS: give --ca as well"))
         elif self.token and not is_loopback(host_and_port(address).host):
@@ -56,7 +56,8 @@ class Credentials:
             opened = grpc.insecure_channel(address, options=options)
         return grpc.intercept_channel(opened, _Bearer(self.token)) if self.token else opened
 
-    def _tls(self) -> grpc.ChannelCredentials:
+    def tls(self) -> grpc.ChannelCredentials:
+        """Return what a channel over TLS needs. Raises: InputError for bad files."""
         if bool(self.certificate) != bool(self.key):
             raise InputError(Problem("cert", "a certificate and its key go together"))
         trusted = None if self.ca == SYSTEM else _pem(self.ca)

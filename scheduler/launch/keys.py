@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from scheduler.access.addresses import MOST_PORT, host_and_port
 from scheduler.files.errors import short
 from scheduler.files.field_types import wrong_value
-from scheduler.files.job_keys import Flag, Keys, Seconds, Text
+from scheduler.files.job_keys import Keys, Seconds, Text
 
 OWN_STEP_OPTIONS = frozenset(
     f"--{name}"
@@ -103,8 +103,7 @@ class SlurmKeys(Keys):
     all servers that share the store. `allow`, `ca`: files on the hosts. `name`: of allocations, one
     for all servers of a store. `partition`, `account`, `qos`, `reservation`: of
     allocations; `accounts`: of those of single gangs, by tenant; `licenses`: of the first
-    allocation of a gang, or of the fabric. `set_down`: tell Slurm that a host
-    of a lost agent is down, for which an operator's rights are needed.
+    allocation of a gang, or of the fabric.
     """
 
     holding: HoldingScope = HoldingScope.WHOLE
@@ -122,7 +121,6 @@ class SlurmKeys(Keys):
     reservation: Text | None = None
     licenses: Text | None = None
     accounts: Annotated[dict[str, Text], AfterValidator(_of_gangs)] = Field(default_factory=dict)
-    set_down: Flag = False
 
     @property
     def allocation_options(self) -> tuple[str, ...]:

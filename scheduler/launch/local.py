@@ -12,17 +12,16 @@ import logging
 import os
 import pwd
 import sys
-from collections.abc import Callable, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from scheduler.access.tokens import join_token
 from scheduler.agent.program import AgentOptions
-from scheduler.engine.writer import Writer
-from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate, write_private
-from scheduler.observe.supervision import Heartbeats, Tasks
+from scheduler.observe.supervision import Heartbeats
 
 MOST_HOSTS = 64
 _AGAIN_S = 0.5
@@ -34,9 +33,11 @@ class LocalAgents(Substrate):
     """Starts agents on this machine, for demonstrations and tests. `folder`: of all of them; kept,
     so that a server that starts again finds what runs."""
 
+    name = "hosts"
+
     def __init__(self, folder: Path, beats: Heartbeats | None = None) -> None:
-        super().__init__(folder, mode=0o711)
-        self._tasks = Tasks(beats or Heartbeats())
+        super().__init__(folder, mode=0o711, beats=beats)
+        self._fabric_version = 0
         self._hosts: set[str] = set()  # that have an agent
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         user = pwd.getpwuid(os.geteuid()).pw_name
@@ -44,40 +45,34 @@ class LocalAgents(Substrate):
             folder / "allow.yaml", f"users: [{user}]\ndefault_user: {user}\nwithout_cgroups: true\n"
         )
 
-    def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
-        """Have an agent for each host, or for the first ones of many."""
-        self._keep_address(sessions.address)
-        self._tasks.keep("hosts", lambda: self._follow(writer, sessions.address))
+    async def _look(self) -> None:
+        """Have an agent for each host, or for the first ones of many: hosts come and go with the
+        fabric, and their agents with them."""
+        state = self._writer.state
+        if state.fabric_version == self._fabric_version:
+            return
+        self._fabric_version, hosts = state.fabric_version, state.built_fabric.hosts
+        if len(hosts) > MOST_HOSTS:
+            words = "agents are started for the first %d of %d hosts"
+            log.warning(words, MOST_HOSTS, len(hosts))
+        wanted = {*hosts[:MOST_HOSTS]}
+        for host in self._hosts - wanted:
+            self._tasks.drop(f"agent-of-{host}")
+            if process := self._processes.pop(host, None):
+                with suppress(ProcessLookupError):
+                    process.terminate()
+        for host in hosts[:MOST_HOSTS]:
+            if host not in self._hosts:
+                self._tasks.keep(f"agent-of-{host}", partial(self._keep_agent, host))
+        self._hosts = wanted
 
-    async def _follow(self, writer: Writer, server: str) -> None:
-        """Hosts come and go with the fabric, and their agents with them."""
-        fabric_version = 0
-        while True:
-            state = writer.state
-            if state.fabric_version != fabric_version:
-                fabric_version, hosts = state.fabric_version, state.built_fabric.hosts
-                if len(hosts) > MOST_HOSTS:
-                    words = "agents are started for the first %d of %d hosts"
-                    log.warning(words, MOST_HOSTS, len(hosts))
-                wanted = {*hosts[:MOST_HOSTS]}
-                for host in self._hosts - wanted:
-                    self._tasks.drop(f"agent-of-{host}")
-                    if process := self._processes.pop(host, None):
-                        with suppress(ProcessLookupError):
-                            process.terminate()
-                for host in hosts[:MOST_HOSTS]:
-                    if host not in self._hosts:
-                        self._tasks.keep(f"agent-of-{host}", partial(self._keep, server, host))
-                self._hosts = wanted
-            await asyncio.sleep(_AGAIN_S)
-
-    async def _keep(self, server: str, host: str) -> None:
+    async def _keep_agent(self, host: str) -> None:
         state = self._folder / host
         state.mkdir(exist_ok=True)
         token = state / "join-token"
         write_private(token, join_token(self.secrets[0], host) + "\n")
         options = AgentOptions(
-            server,
+            self._sessions.address,
             host,
             str(state),
             "127.0.0.1",
@@ -93,7 +88,7 @@ class LocalAgents(Substrate):
                     sys.executable,
                     "-m",
                     "scheduler.agent.program",
-                    options.encoded(),
+                    msgspec.json.encode(options),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=out,
@@ -107,7 +102,7 @@ class LocalAgents(Substrate):
 
     async def close(self) -> None:
         """End the agents, and what they run."""
-        await self._tasks.close()
+        await super().close()
         for process in self._processes.values():
             with suppress(ProcessLookupError):
                 process.terminate()

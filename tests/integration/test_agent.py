@@ -22,8 +22,7 @@ from scheduler.agent.checks.prober import HostProber
 from scheduler.agent.program import _may_leave_processes
 from scheduler.agent.ranks.allow import AllowList
 from scheduler.agent.ranks.attempt import BadReport, _read_report
-from scheduler.agent.ranks.processes import begun
-from scheduler.agent.ranks.supervisor import children
+from scheduler.agent.ranks.supervisor import begun, children
 from scheduler.files.errors import InputError
 from scheduler.v1 import agent_pb2
 from tests.waiting import until

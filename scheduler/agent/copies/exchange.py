@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import os
 import socket
 import struct
@@ -18,7 +17,9 @@ import time
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-from scheduler.agent.copies.job_copies import CopyName, JobCopies
+import msgspec
+
+from scheduler.agent.copies.job_copies import CopyName, Count, JobCopies
 
 PATIENCE_S = 10.0  # for the other side, whenever it is waited for
 SIZE = struct.Struct("!Q")
@@ -38,23 +39,15 @@ class CopyRequest(NamedTuple):
     uid: str
     is_put: bool
     name: CopyName
-    size: int
-
-    def encoded(self) -> bytes:
-        return json.dumps([self.uid, self.is_put, *self.name, self.size]).encode()
+    size: Count
 
     @staticmethod
     def decoded(data: bytes) -> CopyRequest | None:
         """Read what another agent sent, which may be anything; None: it is no request."""
         try:
-            uid, is_put, *numbers = json.loads(data)
-        except (ValueError, TypeError, RecursionError):
+            return msgspec.json.decode(data, type=CopyRequest)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        fits = [type(n) is int and 0 <= n < 2**62 for n in numbers]
-        if type(uid) is not str or type(is_put) is not bool or len(fits) != 4 or not all(fits):
-            return None
-        rank, attempt, step, size = numbers
-        return CopyRequest(uid, is_put, CopyName(rank, attempt, step), size)
 
 
 @contextlib.contextmanager
@@ -69,7 +62,7 @@ def open_request(
     except (ValueError, OverflowError):
         raise ConnectionError("that is no address") from None
     with link:
-        data, nonce = request.encoded(), os.urandom(32)
+        data, nonce = msgspec.json.encode(request), os.urandom(32)
         signed = receive_exactly(link, 32) + nonce + address.encode() + data
         proof = hmac.new(secret, signed, "sha256")
         send_frame(link, data)

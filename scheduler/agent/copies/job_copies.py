@@ -23,7 +23,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Annotated, NamedTuple
+
+import msgspec
 
 from scheduler.v1 import agent_pb2
 
@@ -32,15 +34,16 @@ _MOST_FILES = 2_048  # of a folder that are looked at, for ranks may write any n
 _NAME = re.compile(r"rank-(\d{1,9})\.attempt-(\d{1,9})\.step-(\d{1,18})")
 
 Version = tuple[int, int]  # attempt and step
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 NOTHING: Version = (0, 0)
 
 
 class CopyName(NamedTuple):
     """Names the copy of one rank."""
 
-    rank: int
-    attempt: int
-    step: int
+    rank: Count
+    attempt: Count
+    step: Count
 
     @property
     def version(self) -> Version:

@@ -16,30 +16,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
+
+from muster.structs import struct
 from scheduler.agent.ranks.processes import (
-    begun,
     end_group,
     end_marked,
     end_process,
     has_killed_for_memory,
     is_of_user,
-    is_populated,
-    kill_group,
     remove_group,
 )
 from scheduler.agent.ranks.rank_times import ComputedStep, TimesOfRanks, newest_steps
 from scheduler.agent.ranks.ranklog import read_rank_file
-from scheduler.agent.ranks.supervisor import entry_of
+from scheduler.agent.ranks.supervisor import OVER, begun, entry_of, is_populated, kill_group
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 MOST_SAID = 64 << 10  # bytes of a file that ranks write
 _MOST_WHERE = 4_096
 _MOST_BUSY = 64
+_Kind = TypeVar("_Kind")
 MOST_UNREADABLE = 100  # reports in a row that are none, after which the attempt fails
 
 
@@ -62,11 +63,17 @@ class Phase(StrEnum):
     STOPPED = "stopped"  # nothing of it runs, and nothing will
 
 
-class RankExit(NamedTuple):
-    rank: int
-    code: int
-    signal: int
-    monotonic_ns: int
+_Small = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+@struct(frozen=True, slots=True)
+class RankExit:
+    """How a rank ended."""
+
+    rank: _Small
+    code: _Small
+    signal: _Small
+    monotonic_ns: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 class Said(NamedTuple):
@@ -338,7 +345,7 @@ class HostAttempt:
 
     def process_pids(self) -> dict[int, int]:
         """Pids of the processes that were started for it, by rank."""
-        return {int(rank): pid for rank, (pid, _) in self._started().items()}
+        return {rank: pid for rank, (pid, _) in self._started().items()}
 
     def stop(self, grace_s: float, now_s: float) -> None:
         """Send SIGTERM to the ranks, and SIGKILL after the grace period; without one, SIGKILL at
@@ -405,9 +412,10 @@ class HostAttempt:
             return [], False
         whole = data[: data.rfind(b"\n") + 1]
         self._read_bytes += len(whole)
-        entries = list(map(_entry, whole.splitlines()))
-        exits = [RankExit(**entry) for entry in entries if _is_exit(entry)]
-        return exits, any("over" in entry for entry in entries)
+        lines = whole.splitlines()
+        # Without cgroups and users, ranks can write there as well.
+        exits = [done for line in lines if (done := _decoded(line, RankExit)) is not None]
+        return exits, OVER in lines
 
     def _orphaned(self) -> list[RankExit]:
         """The supervisor was killed: its ranks are killed by the kernel, and nobody saw how."""
@@ -424,17 +432,10 @@ class HostAttempt:
         """(pid, begun) of the ranks."""
         return list(self._started().values())
 
-    def _started(self) -> dict[str, tuple[int, int]]:
+    def _started(self) -> dict[int, tuple[int, int]]:
         """Return (pid, begun) by rank. Ranks that are of the agent's user can write it as well."""
-        try:
-            entry = _entry((self.folder / "started").read_bytes())
-        except OSError:
-            return {}
-        return {
-            rank: (pair[0], pair[1])
-            for rank, pair in entry.items()
-            if rank.isdecimal() and type(pair) is list and [*map(type, pair)] == [int, int]
-        }
+        data = read_rank_file(self.folder / "started", MOST_SAID) or b""
+        return _decoded(data, dict[int, tuple[int, int]]) or {}
 
     def _over(self) -> None:
         self.phase = Phase.STOPPED
@@ -474,16 +475,9 @@ def parse_report(data: bytes) -> Said:
     return Said(step, saved, where, can_save, (), busy, total, loss, pid)
 
 
-def _entry(line: bytes) -> dict[str, Any]:
-    """Read a line of the supervisor; without cgroups and users, ranks can write there as well."""
+def _decoded(data: bytes, kind: type[_Kind]) -> _Kind | None:
+    """Read JSON of this kind; None where it is none."""
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return entry if isinstance(entry, dict) else {}
-
-
-def _is_exit(entry: Mapping[str, Any]) -> bool:
-    most = {"monotonic_ns": 2**62}
-    fits = (type(n) is int and 0 <= n < most.get(key, 2**31) for key, n in entry.items())
-    return entry.keys() == {*RankExit._fields} and all(fits)
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 
-from scheduler.agent.ranks.supervisor import children, end_child, most_processes
+from scheduler.agent.ranks.supervisor import begun, children, end_child, most_processes
 
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_LOOKS = 1_000  # in a row for processes that come and go
@@ -18,15 +18,6 @@ _MOST_LOOKS = 1_000  # in a row for processes that come and go
 def adopt_orphans() -> None:
     """Become the parent of descendants whose parents end."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def begun(pid: int) -> int:
-    """Return when a process began, in ticks since boot; 0 where there is none, or a zombie."""
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0
-    return 0 if state == b"Z" else int(rest[18])
 
 
 def end_process(pid: int, since: int, number: int = signal.SIGKILL) -> None:
@@ -103,20 +94,6 @@ class CgroupRoot:
         """Remove the cgroups, unless ranks run on in them."""
         if self.path is not None:
             remove_group(str(self.path))
-
-
-def kill_group(group: str) -> None:
-    """Send SIGKILL to every process in the cgroup, also to processes that are being forked."""
-    with contextlib.suppress(OSError):
-        if group:
-            Path(group, "cgroup.kill").write_text("1")
-
-
-def is_populated(group: str) -> bool:
-    try:
-        return "populated 1" in Path(group, "cgroup.events").read_text()
-    except OSError:
-        return False
 
 
 def is_of_user(pid: int, uid: int) -> bool:

@@ -38,6 +38,7 @@ import time
 from typing import Any, NoReturn
 
 TIME_OVER = 124  # exit code of a gate that was ended, as of timeout(1)
+OVER = b'{"over": true}'  # the last line of the exits
 LOG_BYTES = 16 << 20  # of a log, before it turns over
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 _CANNOT_RUN = 127
@@ -102,16 +103,16 @@ class Supervisor:
             self._running.clear()  # how they end is nobody's failure: the attempt is refused
             self._end_all()
             _write(os.path.join(self._folder, "refused"), str(error))
-            self._record({"over": True})
+            self._record(OVER)
             return
-        pids = {str(rank): [pid, _begun(pid)] for pid, rank in self._rank_by_pid.items()}
+        pids = {str(rank): [pid, begun(pid)] for pid, rank in self._rank_by_pid.items()}
         _write(os.path.join(self._folder, "started"), json.dumps(pids))
         self._poke()
         while self._running:
             self._serve_events()
         self._end_all()
         self._drain()
-        self._record({"over": True})
+        self._record(OVER)
 
     def _start(self) -> None:
         order, failures = self._order, []
@@ -174,14 +175,8 @@ class Supervisor:
         self._running.discard(rank)
         code = os.waitstatus_to_exitcode(status)
         self._drain()
-        self._record(
-            {
-                "rank": rank,
-                "code": max(0, code),
-                "signal": max(0, -code),
-                "monotonic_ns": time.monotonic_ns(),
-            }
-        )
+        ended = {"rank": rank, "code": max(0, code), "signal": max(0, -code)}
+        self._record(json.dumps(ended | {"monotonic_ns": time.monotonic_ns()}).encode())
 
     def _forked_ended(self, zygote: Zygote) -> None:
         for pid, status in zygote.ended():
@@ -218,9 +213,7 @@ class Supervisor:
         """
         group, before = self._order.get("cgroup"), list[int]()
         while True:
-            if group:
-                with contextlib.suppress(OSError):
-                    _write_fast(os.path.join(group, "cgroup.kill"), b"1")
+            kill_group(group)
             pids = children()
             for pid in pids:
                 end_child(pid)
@@ -228,7 +221,7 @@ class Supervisor:
             if self._zygote is not None:
                 for pid, status in self._zygote.ended():
                     self._ended(pid, status)
-            if has_none and not (group and _populated(group)):
+            if has_none and not (group and is_populated(group)):
                 break
             if pids == before:
                 time.sleep(0.002)
@@ -238,11 +231,11 @@ class Supervisor:
             if rank in self._running:
                 self._ended(pid, signal.SIGKILL)
 
-    def _record(self, entry: dict[str, Any]) -> None:
+    def _record(self, line: bytes) -> None:
         until_s = time.monotonic() + _ROOM_S
         while True:
             try:
-                os.write(self._exits, json.dumps(entry).encode() + b"\n")
+                os.write(self._exits, line + b"\n")
                 os.fsync(self._exits)
                 break
             except OSError:  # a full disk
@@ -567,7 +560,8 @@ def end_child(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _populated(group: str) -> bool:
+def is_populated(group: str) -> bool:
+    """Return whether a process is in the cgroup."""
     try:
         with open(os.path.join(group, "cgroup.events"), encoding="ascii") as file:
             return "populated 1" in file.read()
@@ -575,13 +569,22 @@ def _populated(group: str) -> bool:
         return False
 
 
-def _begun(pid: int) -> int:
-    """When the process began, in ticks since boot: with the pid, a name that is not used twice."""
+def kill_group(group: str | None) -> None:
+    """Send SIGKILL to every process in the cgroup, also to processes that are being forked."""
+    with contextlib.suppress(OSError):
+        if group:
+            _write_fast(os.path.join(group, "cgroup.kill"), b"1")
+
+
+def begun(pid: int) -> int:
+    """Return when a process began, in ticks since boot: with the pid, a name that is not used
+    twice; 0 where there is none, or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError):
+            state, *rest = file.read().rpartition(b")")[2].split()
+    except OSError:
         return 0
+    return 0 if state == b"Z" else int(rest[18])
 
 
 def _write(path: str, text: str) -> None:

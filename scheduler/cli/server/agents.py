@@ -68,13 +68,6 @@ def agent(
             " server)"
         ),
     ] = "",
-    warm: Annotated[
-        list[str] | None,
-        typer.Option(help="A module to import beforehand, for jobs with `warm`; may be repeated."),
-    ] = None,
-    warm_interpreter: Annotated[
-        str, typer.Option(help="The Python interpreter that imports the modules of --warm.")
-    ] = "python3",
     linger_s: Annotated[
         float,
         typer.Option(
@@ -131,8 +124,6 @@ def agent(
             variable("MUSTER_CA", ""),
             variable("MUSTER_CERT", ""),
             variable("MUSTER_KEY", ""),
-            tuple(warm or ()),
-            warm_interpreter,
             linger_s=linger_s,
             place=place,
             place_file=place_file,

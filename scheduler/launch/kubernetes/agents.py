@@ -26,17 +26,13 @@ from typing import Any, Final
 
 from muster.structs import replace
 from placement.fabric import hostlist
-from scheduler.core import Rejected, State
-from scheduler.core.model.commands import MoveHost, ReportHost
+from scheduler.core import State
 from scheduler.core.model.job import Job
 from scheduler.core.names import short_name
 from scheduler.core.policies.job_terms import ContainerSpec
-from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
-from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import KUBERNETES, NodeState
 from scheduler.files.health.kubernetesnodes import CONDITIONS, MANAGED, node_standing
-from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.gangs.reports import lacks_agent
 from scheduler.launch.keys import HoldingScope
 from scheduler.launch.kubernetes import pods
@@ -51,10 +47,9 @@ from scheduler.launch.kubernetes.demands import NO_MARKS, NodeMarks, node_marks
 from scheduler.launch.kubernetes.flapping import FlappingNodes
 from scheduler.launch.kubernetes.mirror import Mirror
 from scheduler.launch.kubernetes.pods import MEMBER, SPARE, PodOwner, PodSettings, PodView
-from scheduler.launch.node_reports import report_of
 from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
-from scheduler.observe.supervision import Heartbeats, Tasks
+from scheduler.observe.supervision import Heartbeats
 
 _LOOK_S = 0.1
 _LOOK_AGAIN_S = 1.0  # where nothing has changed
@@ -102,6 +97,8 @@ class KubernetesAgents(Substrate):
     """Starts agents as pods. `folder`: of the server, for its secret. `secret`: of join tokens, ""
     for one of the folder. `pod`: what they are. `api`: of the cluster. `clock`: seconds."""
 
+    name = "kubernetes"
+
     def __init__(
         self,
         pod: PodSettings,
@@ -114,7 +111,7 @@ class KubernetesAgents(Substrate):
         self._keys, self._pod = pod.keys, pod
         self._api = api or KubernetesApi(self._keys, beats)
         self._clock = clock
-        super().__init__(folder, secret)
+        super().__init__(folder, secret, beats=beats)
         self._changed = asyncio.Event()
         own = self._keys.conditions.items()
         self._conditions = {
@@ -138,11 +135,7 @@ class KubernetesAgents(Substrate):
         self._acting: dict[str, asyncio.Task[None]] = {}  # by pod name
         self._deleted: set[str] = set()  # uids of pods that muster has deleted
         self._replaced: set[str] = set()  # hosts whose pods make way for those of a container
-        self._beats = beats or Heartbeats()
-        self._tasks = Tasks(self._beats)
-        self._busy: Callable[[], Set[str]] = frozenset
         self._prepared_for = 0  # the version of the fabric whose hosts have join tokens
-        self._faults: dict[str, str] = {}
         self._nodes_s = float("-inf")
         self._untainted: set[str] = set()
         self._late: set[str] = set()  # hosts of pods that run, whose agents have not come in
@@ -150,8 +143,6 @@ class KubernetesAgents(Substrate):
         self._told: tuple[int, frozenset[str]] = (-1, frozenset())
         self._looked_s, self._seen_version = float("-inf"), -1
         self._adoption: PodAdoption | None = None
-        self._writer: Writer
-        self._sessions: AgentSessions
 
     def _node_view(self, node: Json) -> NodeView:
         standing, detail = node_standing(node, self._conditions)
@@ -166,8 +157,6 @@ class KubernetesAgents(Substrate):
     # --- a substrate ----------------------------------------------------------------------
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
-        self._writer, self._sessions, self._busy = writer, sessions, busy
-        self._keep_address(sessions.address)
         self._pod = replace(
             self._pod,
             server=self._pod.server or sessions.address,
@@ -175,7 +164,7 @@ class KubernetesAgents(Substrate):
         )
         self._tasks.keep("nodes", self.nodes.run)
         self._tasks.keep("pods", self.pods.run)
-        self._tasks.keep("kubernetes", self._keep)
+        super().start(writer, sessions, busy)
         if self._keys.adopt:
             self._adoption = adoption = PodAdoption(
                 self._keys, self._api, self._is_up, self._node_marks, self._clock, self._beats
@@ -183,8 +172,7 @@ class KubernetesAgents(Substrate):
             self._tasks.keep("adoption", lambda: adoption.run(writer))
 
     async def close(self) -> None:
-        """Stop following the cluster. Pods stay, so gangs run on, for the next server."""
-        await self._tasks.close()
+        await super().close()
         await self._api.close()
 
     def starting(self) -> Set[str]:
@@ -227,23 +215,15 @@ class KubernetesAgents(Substrate):
 
     # --- the loop -------------------------------------------------------------------------
 
-    async def _keep(self) -> None:
-        act_for(Caller(SERVER, Role.ADMIN))
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
-                    await self._changed.wait()
-            if self._writer.term is None:
-                self._prepared_for = 0
-                await asyncio.sleep(_LOOK_S)
-                continue
-            try:
-                await self._look()
-            except ApiFailed as error:
-                self._say("", str(error))
-                await asyncio.sleep(_AGAIN_S)
-            except (NotLeading, WriterStopped, StoreError, NotWritten):
-                continue
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await self._changed.wait()
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._changed.clear()
+        self._prepared_for = 0
 
     async def _look(self) -> None:
         """Act on changes of pods, nodes or gangs."""
@@ -262,12 +242,6 @@ class KubernetesAgents(Substrate):
         self._look_for_late_agents(now_s)
         await self._tell()
         self._reconcile()
-
-    def _say(self, about: str, text: str) -> None:
-        """Once, until it is another text."""
-        if self._faults.get(about) != text:
-            log.warning("%s", text)
-        self._faults[about] = text
 
     async def _prepare(self) -> None:
         """The service and the join tokens. Raises: ApiFailed."""
@@ -435,7 +409,7 @@ class KubernetesAgents(Substrate):
         async def act() -> None:
             try:
                 await work
-                self._faults.pop(name, None)
+                self._said.pop(name, None)
             except ApiFailed as error:
                 if not (error.is_absence or error.is_conflict):
                     self._say(name, str(error))
@@ -501,11 +475,7 @@ class KubernetesAgents(Substrate):
         self._nodes_s, self._told = now_s, seen
         state = self._writer.state
         self._look_at_taints(state)
-        for host, standing, detail in self._standings(state, evicted):
-            index = state.loaded_fabric.index_by_name[host]
-            command = report_of(KUBERNETES, host, standing, detail, state.host(index))
-            if command is not None:
-                await self._submit(command)
+        await self._report_nodes(KUBERNETES, self._standings(state, evicted))
 
     def _standings(
         self, state: State, evicted: Set[str]
@@ -535,11 +505,6 @@ class KubernetesAgents(Substrate):
             text = "%d nodes have no taint %s, so others may use them as well: %s"
             log.warning(text, len(new), MANAGED, shown)
         self._untainted = bare
-
-    async def _submit(self, command: MoveHost | ReportHost) -> None:
-        answer = await self._writer.submit(command)
-        if isinstance(answer, Rejected):
-            log.info("a report of the launcher was refused: %s", answer.message)
 
 
 def _owner(job: Job, role: str) -> PodOwner:

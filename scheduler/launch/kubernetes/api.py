@@ -21,6 +21,7 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from scheduler.launch.keys import KubernetesKeys
+from scheduler.launch.substrate import SubstrateFailed
 from scheduler.observe.supervision import Heartbeats
 
 PARALLEL = 24  # calls at once
@@ -32,7 +33,7 @@ _TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 Json = dict[str, Any]
 
 
-class ApiFailed(Exception):
+class ApiFailed(SubstrateFailed):
     """The API server refused a call, or did not answer. `status`: of HTTP, 0 where it did not
     answer."""
 

@@ -38,20 +38,16 @@ from placement.fabric import hostlist
 from scheduler.access.addresses import host_and_port, is_loopback
 from scheduler.access.tokens import join_token
 from scheduler.agent.ranks.containers import OWN_CONTAINER, container_key
-from scheduler.core import Job, Rejected, State
-from scheduler.core.model.commands import MoveHost, RemoveWindow, ReportHost, SetWindow
+from scheduler.core import Job, State
+from scheduler.core.model.commands import RemoveWindow, SetWindow
 from scheduler.core.model.job import SECOND_NS
 from scheduler.core.model.lifecycle import JobState
 from scheduler.core.model.window import Leave, Window, WindowKind
 from scheduler.core.policies.job_terms import ContainerSpec
-from scheduler.engine.proposal import NotLeading, WriterStopped
 from scheduler.engine.writer import Writer
-from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.files.health.found import REFUSED, SLURM, NodeState
-from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.launch.gangs.reports import lacks_agent
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
-from scheduler.launch.node_reports import report_of
 from scheduler.launch.slurm.commands import (
     LEAVE_S,
     Partition,
@@ -66,7 +62,7 @@ from scheduler.launch.slurm.commands import (
 from scheduler.launch.slurm.refusals import Refusals
 from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
-from scheduler.observe.supervision import Heartbeats, Tasks
+from scheduler.observe.supervision import Heartbeats
 
 WHOLE = "hosts"  # the group of an allocation of the whole fabric
 _NODES_EVERY_S = 5.0
@@ -88,19 +84,22 @@ log = logging.getLogger("muster.slurm")
 
 @dataclass(slots=True)
 class Starting:
-    """An agent that has been started, `until_s` by when it should have come in."""
+    """An agent that has been started, `until_s` by when it should have come in. `is_found`: by an
+    earlier server."""
 
     until_s: float
     wait_s: float
+    is_found: bool = False
 
 
-class StepAttempt(NamedTuple):
-    """An attempt that is to have steps of its own. `workdir`: of its ranks."""
+class AgentStep(NamedTuple):
+    """Agents that start together. `uid`, `attempt`: for which alone they are, "" and 0 for whatever
+    comes. `workdir`: of its ranks."""
 
-    uid: str
-    attempt: int
     name: str
     hosts: tuple[str, ...]
+    uid: str = ""
+    attempt: int = 0
     container: ContainerSpec | None = None
     workdir: str = ""
 
@@ -109,6 +108,8 @@ class SlurmAgents(Substrate):
     """Starts agents in allocations of Slurm. `folder`: of the server, for its secret and the output
     of steps. `secret`: of join tokens, "" for one of the folder. `commands`: those of Slurm.
     `clock`: seconds."""
+
+    name = "slurm"
 
     def __init__(
         self,
@@ -122,7 +123,7 @@ class SlurmAgents(Substrate):
         self._keys = keys
         self._commands = commands or SlurmCommands(keys.allocation_options)
         self._clock = clock
-        super().__init__(folder, secret)
+        super().__init__(folder, secret, beats=beats)
         self._nodes: dict[str, tuple[NodeState | None, str]] = {}
         self._gpus: dict[str, int] = {}  # of hosts that have some for Slurm
         self._nodes_s = self._jobs_s = float("-inf")
@@ -137,30 +138,17 @@ class SlurmAgents(Substrate):
         self._held: set[str] | None = None  # hosts of own allocations; None: not known yet
         self._allocations: dict[str, tuple[str, ...]] = {}  # hosts of each, by job id
         self._starting: dict[str, Starting] = {}
-        self._awaited: dict[
-            str, float
-        ] = {}  # wanted hosts, and until when they may be on their way
-        self._known: set[str] = set()  # job ids of allocations that have been looked at
-        self._granted: set[frozenset[str]] = set()  # hosts of new ones, which have no agents yet
-        self._down: set[str] = set()  # hosts that Slurm has been told are down
-        self._tasks = Tasks(beats or Heartbeats())
+        self._awaited: dict[str, float] = {}  # until when wanted hosts may be on their way
         self._holders: dict[str, Job] = {}  # by the group of their allocation
-        self._busy: Callable[[], Set[str]] = frozenset
-        self._before: tuple[dict[str, tuple[str, ...]], list[StepAttempt]] = ({}, [])
-        # By attempt and allocation: until when agents of an earlier server may come in by
-        # themselves; 0.0: it has had its step. None: it does not lead.
-        self._stepped: dict[tuple[str, int, str], float] | None = None
-        self._fault = ""
-        self._writer: Writer
-        self._sessions: AgentSessions
+        self._before: tuple[dict[str, tuple[str, ...]], list[AgentStep]] = ({}, [])
+        # Allocations, and attempts in them, whose agents have been started. None: it leads not yet.
+        self._stepped: set[tuple[str, str, int]] | None = None
 
     def start(self, writer: Writer, sessions: AgentSessions, busy: Callable[[], Set[str]]) -> None:
-        self._writer, self._sessions, self._busy = writer, sessions, busy
-        self._keep_address(sessions.address)
         if os.geteuid():
             text = "ranks of all users run as %s, as this server does (docs/slurm.md, Users)"
             log.warning(text, own_name())
-        self._tasks.keep("slurm", self._keep)
+        super().start(writer, sessions, busy)
 
     def starting(self) -> Set[str]:
         """Return the hosts that were asked for so lately that their agents may still be on their
@@ -184,30 +172,11 @@ class SlurmAgents(Substrate):
             return "srun has no --container-image here: pyxis is not installed in this Slurm"
         return ""
 
-    async def close(self) -> None:
-        """Stop. Allocations stay, so gangs run on, for the next server."""
-        await self._tasks.close()
-
-    async def _keep(self) -> None:
-        act_for(Caller(SERVER, Role.ADMIN))
-        while True:
-            if self._writer.term is None:
-                self._known.clear()
-                self._granted.clear()
-                self._awaited.clear()
-                self._stepped = None
-                self._held = self._partition = None
-                self._allocations.clear()
-            else:
-                try:
-                    await self._look()
-                    self._fault = ""
-                except SlurmFailed as error:
-                    if str(error) != self._fault:
-                        log.warning("%s", error)
-                    self._fault = str(error)
-                    await asyncio.sleep(_JOBS_EVERY_S)
-            await asyncio.sleep(_LOOK_S)
+    def _forget(self) -> None:
+        self._stepped = None
+        self._awaited.clear()
+        self._held = self._partition = None
+        self._allocations.clear()
 
     async def _look(self) -> None:
         """Act on changes of the gangs, and on what is due now."""
@@ -232,8 +201,6 @@ class SlurmAgents(Substrate):
             await self._set_windows(jobs)
             await self._tell(jobs)
         await self.reconcile(wanted, jobs, self._agent_hosts(state), attempts)
-        if self._keys.set_down:
-            await self._set_down()
 
     # --- allocations ------------------------------------------------------------------------
 
@@ -250,15 +217,20 @@ class SlurmAgents(Substrate):
         }
         return gangs | {f"lost-{host}": (host,) for host in sorted(_hosts_without_agent(state))}
 
-    def attempts(self, state: State) -> list[StepAttempt]:
+    def attempts(self, state: State) -> list[AgentStep]:
         """Return the attempts that are to have Slurm steps of their own; jobs on parts of hosts
         have none."""
         if self._keys.step is StepScope.ALLOCATION:
             return []
         names = state.loaded_fabric.names
         return [
-            StepAttempt(
-                job.uid, job.attempt, job.name, names(job.hosts), run.container, run.workdir
+            AgentStep(
+                f"{job.name}.{job.attempt}",
+                names(job.hosts),
+                job.uid,
+                job.attempt,
+                run.container,
+                run.workdir,
             )
             for job in state.holding
             if (run := job.spec.run) is not None
@@ -290,7 +262,7 @@ class SlurmAgents(Substrate):
         wanted: Mapping[str, Sequence[str]],
         jobs: Sequence[SlurmJob],
         with_agent: Set[str],
-        attempts: Sequence[StepAttempt] = (),
+        attempts: Sequence[AgentStep] = (),
     ) -> None:
         """Ask for what is missing, give back what is not wanted. `with_agent`: hosts that are to
         have one; `attempts`: those of them that begin with a step of their own. Raises:
@@ -300,7 +272,8 @@ class SlurmAgents(Substrate):
         self._note(ours)
         self._await_agents(with_agent)
         of_attempts = {host for each in attempts for host in each.hosts}
-        is_first, self._stepped = self._stepped is None, self._stepped or {}
+        is_first, self._stepped = self._stepped is None, self._stepped or set()
+        unwanted = []
         for group, held in ours.items():
             needed = set(wanted.get(group, ()))
             for job in held:
@@ -315,14 +288,16 @@ class SlurmAgents(Substrate):
                         log.warning("cancelling %s, %s: nothing runs on %s", job.name, why, shown)
                     self._nodes_s = float("-inf")
                     self._allocations.pop(job.job_id, None)
-                    await self._commands.cancel(job.job_id)
+                    unwanted.append(job.job_id)
                 elif job.is_running:
                     kept = with_agent - of_attempts
-                    self._keep_agents(job, [host for host in job.hosts if host in kept])
-                    for attempt in attempts:
-                        self._step_attempt(job, attempt, is_first)
+                    own = AgentStep("agents", tuple(host for host in job.hosts if host in kept))
+                    for step in (own, *attempts):
+                        self._keep_agents(job, step, is_found=is_first)
         held_groups = {group for group, held in ours.items() if any(job.hosts for job in held)}
         self._allocate(wanted, {host for job in jobs for host in job.hosts}, held_groups)
+        for job_id in unwanted:
+            await self._commands.cancel(job_id)
 
     def _is_ending(self, job: SlurmJob) -> bool:
         """Whether its gangs are to leave it now, for its time limit kills them soon."""
@@ -408,7 +383,6 @@ class SlurmAgents(Substrate):
                 log.warning("Slurm does not grant %s: %s", hostlist.fold(hosts), reason)
                 self._nodes_s = float("-inf")
         else:
-            self._granted.add(frozenset(hosts))
             self._refusals.remove(hosts)
         finally:
             for host in hosts:
@@ -468,27 +442,35 @@ class SlurmAgents(Substrate):
 
     # --- steps of agents ----------------------------------------------------------------------
 
-    def _keep_agents(self, job: SlurmJob, hosts: Sequence[str]) -> None:
-        """Have an agent on each of these. All of a new allocation are one step; one that is missing
-        later is a step of its own, so that no dead host keeps the others waiting."""
-        now_s = self._clock()
-        for host in self._sessions.connected.intersection(hosts):
-            self._starting.pop(host, None)
-        missing = [host for host in hosts if host not in self._sessions.connected]
-        if job.job_id not in self._known:
-            self._known.add(job.job_id)
-            if frozenset(job.hosts) in self._granted:
-                self._granted.discard(frozenset(job.hosts))
-                self._start_step(job, missing)
+    def _keep_agents(self, job: SlurmJob, step: AgentStep, *, is_found: bool) -> None:
+        """Have agents on those hosts of an allocation. All of a new one are one Slurm step; one
+        that is missing later has a step of its own, so that no dead host keeps the others waiting.
+        Agents for one attempt are started once. `is_found`: an earlier server has seen to that,
+        unless agents that should come in do not."""
+        assert self._stepped is not None
+        now_s, connected = self._clock(), self._sessions.connected
+        hosts = [host for host in step.hosts if host in job.hosts]
+        key = (job.job_id, step.uid, step.attempt)
+        if key not in self._stepped:
+            self._stepped.add(key)
+            if is_found:
+                for host in set(hosts) - connected:
+                    self._starting[host] = Starting(now_s + _START_S / 4, _START_S, is_found=True)
                 return
-            for host in missing:  # agents of an earlier server come in by themselves
-                self._starting[host] = Starting(now_s + _START_S / 4, _START_S)
+            for host in hosts if step.uid else ():  # those of the attempt before have yet to leave
+                self._starting.pop(host, None)
+                self._awaited[host] = now_s + _START_S
+            self._start_step(job, step, [h for h in hosts if step.uid or h not in connected])
             return
-        late = [host for host in missing if self._is_late(host, now_s)]
+        for host in connected.intersection(hosts):
+            self._starting.pop(host, None)
+        late = [host for host in hosts if host not in connected and self._is_late(host, now_s)]
+        if step.uid:
+            late = [h for h in late if (at := self._starting.get(h)) is not None and at.is_found]
         if new := [host for host in late if self._is_first_wait(host)]:
             log.warning("%s", self._late_agents(new))
         for host in late:
-            self._start_step(job, [host])
+            self._start_step(job, step, [host])
 
     def _is_late(self, host: str, now_s: float) -> bool:
         starting = self._starting.get(host)
@@ -508,47 +490,21 @@ class SlurmAgents(Substrate):
             text += ", which other machines do not reach: set agents.listen and slurm.server"
         return text
 
-    def _step_attempt(self, job: SlurmJob, attempt: StepAttempt, is_found: bool) -> None:
-        """Have the attempt begin with a step on its hosts of this allocation. `is_found`: an
-        earlier server has seen to that, unless agents that should come in do not."""
-        assert self._stepped is not None
-        key = (attempt.uid, attempt.attempt, job.job_id)
-        hosts = [host for host in attempt.hosts if host in job.hosts]
-        now_s = self._clock()
-        if is_found:
-            self._stepped[key] = now_s + _START_S / 4
-            return
-        until_s = self._stepped.get(key)
-        if until_s is not None and (until_s == 0.0 or now_s < until_s):
-            return
-        if until_s is not None:
-            hosts = [host for host in hosts if host not in self._sessions.connected]
-        self._stepped[key] = 0.0
-        for host in hosts:
-            self._starting.pop(host, None)
-            self._awaited[host] = now_s + _START_S
-        self._start_step(job, hosts, f"{attempt.name}.{attempt.attempt}", attempt)
-
-    def _start_step(
-        self,
-        job: SlurmJob,
-        hosts: Sequence[str],
-        name: str = "agents",
-        attempt: StepAttempt | None = None,
-    ) -> None:
+    def _start_step(self, job: SlurmJob, step: AgentStep, hosts: Sequence[str]) -> None:
         if not hosts:
             return
         now_s = self._clock()
         is_again = all(host in self._starting for host in hosts)
         level = logging.INFO if is_again else logging.WARNING  # late ones have been named
-        log.log(level, "starting %s on %s in allocation %s", name, hostlist.fold(hosts), job.job_id)
+        shown = hostlist.fold(hosts)
+        log.log(level, "starting %s on %s in allocation %s", step.name, shown, job.job_id)
         for host in hosts:
             before = self._starting.get(host)
             wait_s = min(_MOST_START_S, before.wait_s * 2) if before else _START_S
             self._starting[host] = Starting(now_s + wait_s, wait_s)
         for gpus in sorted({self._gpus.get(host, 0) for host in hosts}):
             alike = [host for host in hosts if self._gpus.get(host, 0) == gpus]
-            self._tasks.start(self._run_step(job.job_id, alike, name, gpus, attempt))
+            self._tasks.start(self._run_step(job.job_id, step, alike, gpus))
 
     def _server(self) -> str:
         """Where agents look for this server."""
@@ -565,23 +521,17 @@ class SlurmAgents(Substrate):
         return words + (["--allow", keys.allow] if keys.allow else [])
 
     async def _run_step(
-        self,
-        job_id: str,
-        hosts: Sequence[str],
-        name: str,
-        gpus: int,
-        attempt: StepAttempt | None = None,
+        self, job_id: str, step: AgentStep, hosts: Sequence[str], gpus: int
     ) -> None:
         """One srun, in a session of its own: it outlives the server. `gpus`: of each host."""
         env = {key: os.environ[key] for key in _ENVIRONMENT if key in os.environ}
         if self._keys.ca:
             env["MUSTER_CA"] = self._keys.ca
         command, options = self.agent_command(), self._keys.step_options
-        if attempt is not None and attempt.container is not None:
-            container = attempt.container
+        if (container := step.container) is not None:
             env[OWN_CONTAINER] = container_key(container.image, container.mounts)
-            options = (*options, *container_options(container, attempt.workdir))
-        words = agent_step(job_id, hosts, command, sorted(env), name, options, gpus)
+            options = (*options, *container_options(container, step.workdir))
+        words = agent_step(job_id, hosts, command, sorted(env), step.name, options, gpus)
         with (self._folder / "steps.log").open("ab") as out:
             try:
                 process = subprocess.Popen(
@@ -685,8 +635,8 @@ class SlurmAgents(Substrate):
             if job.job_id not in ours
             for host in job.hosts
         }
-        state = self._writer.state
-        for index, name in enumerate(state.loaded_fabric.hosts):
+        standings = list[tuple[str, NodeState | None, str]]()
+        for name in self._writer.state.loaded_fabric.hosts:
             if name not in self._nodes and name in self._sessions.connected:
                 continue  # somebody else started its agent
             standing, detail = self._nodes.get(name, (NodeState.DRAIN, _ABSENT))
@@ -694,26 +644,8 @@ class SlurmAgents(Substrate):
                 refused = self._bar(name) or self._refusals.reason(name)
                 detail = others.get(name) or (f"{REFUSED}: {refused}" if refused else detail)
                 standing = NodeState.DRAIN if name in others or refused else standing
-            command = report_of(SLURM, name, standing, detail, state.host(index))
-            if command is not None:
-                await self._submit(command)
-
-    async def _submit(self, command: MoveHost | ReportHost | SetWindow | RemoveWindow) -> None:
-        with contextlib.suppress(NotLeading, WriterStopped, StoreError, NotWritten):
-            answer = await self._writer.submit(command)
-            if isinstance(answer, Rejected):
-                log.info("a report of the launcher was refused: %s", answer.message)
-
-    async def _set_down(self) -> None:
-        """Hosts whose agents are lost are down for Slurm as well."""
-        lost = _hosts_without_agent(self._writer.state)
-        for host in sorted(lost - self._down):
-            if self._is_up(host):
-                try:
-                    await self._commands.down(host, "muster: its agent is lost")
-                except SlurmFailed as error:
-                    log.warning("%s is not set down: %s", host, error)
-        self._down = lost
+            standings.append((name, standing, detail))
+        await self._report_nodes(SLURM, standings)
 
 
 def _refusal(error: SlurmFailed) -> str:

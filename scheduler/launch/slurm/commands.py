@@ -1,7 +1,7 @@
 """Commands of Slurm as muster calls them, and how their answers are read.
 
-All are of Slurm 22.05 and later, start without a shell, and need an ordinary user; `down` alone
-needs an operator's rights. slurmrestd is not needed.
+All are of Slurm 22.05 and later, start without a shell, and need an ordinary user. slurmrestd is
+not needed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.errors import InputError
 from scheduler.files.health.found import ImportedReport
 from scheduler.files.health.slurmnodes import read_nodes
+from scheduler.launch.substrate import SubstrateFailed
 
 _PATIENCE_S = 30.0
 _JOBS = "%i|%T|%u|%N|%n|%r|%l|%e|%j"  # the name last: it may hold anything
@@ -34,7 +35,7 @@ GRANT_S = 5  # an allocation of idle hosts that is not granted by then is given 
 Run = Callable[[Sequence[str]], Coroutine[Any, Any, str]]
 
 
-class SlurmFailed(Exception):
+class SlurmFailed(SubstrateFailed):
     """A command of Slurm failed; the text is its output."""
 
 
@@ -188,11 +189,6 @@ class SlurmCommands:
     async def cancel(self, job_id: str) -> None:
         """Cancel a job of Slurm. Raises: SlurmFailed."""
         await self.run(["scancel", job_id])
-
-    async def down(self, host: str, reason: str) -> None:
-        """Set nodes down in Slurm. Raises: SlurmFailed, also without an operator's rights."""
-        words = ["scontrol", "update", f"nodename={host}", "state=down", f"reason={reason}"]
-        await self.run(words)
 
 
 def allocation(name: str, hosts: Sequence[str], options: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import msgspec
 import uvloop
 
 from muster.structs import struct
@@ -66,23 +67,6 @@ class GatewayOptions:
     join_secret_file: str = ""
     join_secrets: tuple[str, ...] = ()
     is_insecure: bool = False
-
-    def encoded(self) -> str:
-        files = self.tls and {"certificate": self.tls.certificate, "key": self.tls.key}
-        if files and self.tls and self.tls.client_ca:
-            files["client_ca"] = self.tls.client_ca
-        rest = {name: getattr(self, name) for name in ("listen", "join_secret_file")}
-        return json.dumps(
-            rest
-            | {"tls": files, "join_secrets": self.join_secrets, "is_insecure": self.is_insecure}
-        )
-
-    @staticmethod
-    def decoded(text: str) -> GatewayOptions:
-        fields = json.loads(text)
-        fields["tls"] = TlsFiles(**fields["tls"]) if fields["tls"] else None
-        fields["join_secrets"] = tuple(fields["join_secrets"])
-        return GatewayOptions(**fields)
 
     def secrets(self) -> tuple[str, ...]:
         """The secrets in the file as it is now, and the given ones."""
@@ -393,7 +377,7 @@ def main() -> None:
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    options = GatewayOptions.decoded(sys.stdin.read())
+    options = msgspec.json.decode(sys.stdin.read(), type=GatewayOptions)
     uvloop.run(serve(options, socket.socket(fileno=int(sys.argv[1]))))
 
 

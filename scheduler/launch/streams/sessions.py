@@ -12,6 +12,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from muster.structs import replace
@@ -95,7 +96,7 @@ class AgentSessions:
                 pass_fds=(child_end.fileno(),),
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(self._options.encoded().encode())
+        self._process.stdin.write(msgspec.json.encode(self._options))
         self._process.stdin.close()
         self._reader, self._writer = await asyncio.open_connection(sock=own_end)
         try:

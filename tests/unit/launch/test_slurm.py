@@ -18,7 +18,7 @@ from scheduler.core.model.window import Leave
 from scheduler.core.policies.job_terms import ContainerSpec
 from scheduler.files.health.found import NodeState
 from scheduler.launch.keys import HoldingScope, SlurmKeys, StepScope
-from scheduler.launch.slurm.agents import WHOLE, SlurmAgents, StepAttempt
+from scheduler.launch.slurm.agents import WHOLE, AgentStep, SlurmAgents
 from scheduler.launch.slurm.commands import (
     Partition,
     SlurmCommands,
@@ -155,9 +155,9 @@ class Kept(SlurmAgents):
     async def _submit(self, command: Any) -> None:
         self.told.append(command)
 
-    async def _run_step(self, job_id: str, hosts: Any, name: str, gpus: int, *_: Any) -> None:
+    async def _run_step(self, job_id: str, step: AgentStep, hosts: Any, gpus: int) -> None:
         self.steps.append((job_id, tuple(hosts)))
-        self.names.append(name)
+        self.names.append(step.name)
 
 
 @pytest.fixture
@@ -458,19 +458,19 @@ def test_a_host_of_a_lost_agent_is_to_have_one_again_and_no_other_idle_one(agent
 async def test_each_attempt_has_a_step_of_its_own(agents: Kept) -> None:
     job = held("7", ("n1", "n2", "n3"))
 
-    async def settled_with(*attempts: StepAttempt, lost: tuple[str, ...] = ()) -> None:
+    async def settled_with(*attempts: AgentStep, lost: tuple[str, ...] = ()) -> None:
         hosts = {host for each in attempts for host in each.hosts}
         await agents.reconcile({"g": job.hosts}, [job], hosts | set(lost), attempts)
         await asyncio.sleep(0)
 
     await settled_with()
-    first = StepAttempt("u", 1, "gang", ("n1", "n2"))
+    first = AgentStep("gang.1", ("n1", "n2"), "u", 1)
     await settled_with(first)
     await settled_with(first)
     assert (agents.steps, agents.names) == ([("7", ("n1", "n2"))], ["gang.1"])
     assert agents.starting() == {"n1", "n2"}
     agents._sessions.connected |= {"n1", "n2"}  # those of the first have yet to leave
-    second = StepAttempt("u", 2, "gang", ("n1", "n3"))
+    second = AgentStep("gang.2", ("n1", "n3"), "u", 2)
     await settled_with(second, lost=("n2",))
     assert (agents.steps[1:], agents.names[1:]) == ([("7", ("n1", "n3"))], ["gang.2"])
     agents._sessions.connected -= {"n1", "n2"}
@@ -519,8 +519,8 @@ async def test_agents_of_an_attempt_start_in_its_container_and_know_it(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     agents = SlurmAgents(SlurmKeys(step=StepScope.ATTEMPT, server="m:1"), tmp_path / "a")
     container = ContainerSpec("nvcr.io/a:1", ("/d:/d:ro",))
-    attempt = StepAttempt("u", 1, "gang", ("n1",), container, "/home/ada")
-    await agents._run_step("7", ["n1"], "gang.1", 0, attempt)
+    step = AgentStep("gang.1", ("n1",), "u", 1, container, "/home/ada")
+    await agents._run_step("7", step, ["n1"], 0)
     said = (tmp_path / "said").read_text().split()
     assert " ".join(said[:2]) == container_key(container.image, container.mounts)
     assert {"--container-image=nvcr.io#a:1", "--jobid=7"} <= set(said)
@@ -532,7 +532,7 @@ async def test_agents_of_an_attempt_start_in_its_container_and_know_it(
 
 async def test_the_next_server_lets_steps_of_attempts_stand(agents: Kept) -> None:
     job = held("7", ("n1", "n2"))
-    found = StepAttempt("u", 4, "gang", ("n1", "n2"))
+    found = AgentStep("gang.4", ("n1", "n2"), "u", 4)
     for agents.now_s, connected, steps in (
         (0.0, set(), []),
         (4.0, {"n1"}, []),
