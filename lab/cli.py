@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,9 +123,8 @@ def _share(text: str) -> float:
     """Raises: InputError unless it is a number or a fraction."""
     from lab.cluster import refuse
 
-    above, slash, below = text.partition("/")
     try:
-        return float(above) / float(below) if slash else float(above)
+        return float(Fraction(text))
     except (ValueError, ZeroDivisionError):
         raise refuse(f"must be a share such as 1/10000 or 0.001, not {text!r}", "scale") from None
 

@@ -117,26 +117,6 @@ def predict(
     return seconds, play(fabric, tasks).seconds, tasks
 
 
-def measure_step(
-    lab: Lab,
-    fabric: Fabric,
-    request: Request,
-    hosts: Sequence[int],
-    compute_s: float,
-    steps: int,
-    *,
-    is_busy: bool = False,
-    over: str = "sockets",
-) -> list[float]:
-    """Play a step on hosts of the lab. Returns the seconds of each; the first one is left out, for
-    in it windows of sockets still grow.
-
-    Raises: OSError when ranks do not run; BadInput as `step_tasks`.
-    """
-    tasks = step_tasks(fabric, request, hosts, compute_s, merged=False)
-    return measure_tasks(lab, fabric, tasks, steps, is_busy=is_busy, over=over)
-
-
 def measure_tasks(
     lab: Lab,
     fabric: Fabric,
@@ -146,7 +126,8 @@ def measure_tasks(
     is_busy: bool = False,
     over: str = "sockets",
 ) -> list[float]:
-    """Play tasks on hosts of the lab, as `measure_step`."""
+    """Play tasks on hosts of the lab. Returns the seconds of each time; the first one is left out,
+    for in it windows of sockets still grow. Raises: OSError when ranks do not run."""
     told = {
         "steps": steps + 1,
         "is_busy": is_busy,

@@ -8,9 +8,10 @@ from telling import NotAsTold, check, command, heading, say, table
 
 from lab.cluster import up
 from lab.faults import Fault
-from lab.measure import measure_step, refuse_load
+from lab.measure import measure_tasks, refuse_load
 from lab.plan import fitting_scale, plan_lab
 from network.step_simulation import simulate_step
+from network.step_tasks import step_tasks
 from placement.fabric import hostset
 from placement.fabric.reader import from_spec
 from placement.objective.step_time import step_time
@@ -68,7 +69,8 @@ def measure_a_placement(folder: Path) -> bool:
             hosts = ways[way]
             step = step_time(fabric, question.request, hosts)
             fluid = simulate_step(fabric, question.request, hosts, step.compute_s)
-            (packets_s,) = measure_step(lab, fabric, question.request, hosts, step.compute_s, 1)
+            tasks = step_tasks(fabric, question.request, hosts, step.compute_s, merged=False)
+            (packets_s,) = measure_tasks(lab, fabric, tasks, 1)
             rows.append([way, *map(seconds_text, (step.seconds, fluid.seconds, packets_s))])
         table(rows, right=(1, 2, 3))
         try:
@@ -81,7 +83,8 @@ def measure_a_placement(folder: Path) -> bool:
         name = zones.domains[inside.pop()]
         command(f"muster lab cut {name}")
         cut = lab.with_faults([Fault(name, loss=1.0)])
-        (after_s,) = measure_step(cut, fabric, question.request, ways["muster"], 0.3, 1)
+        tasks = step_tasks(fabric, question.request, ways["muster"], 0.3, merged=False)
+        (after_s,) = measure_tasks(cut, fabric, tasks, 1)
         say(
             f"The uplink of {name} is cut, and no packet leaves that zone. The gang that muster"
             f" placed inside steps on, {seconds_text(after_s)} a step. By name it would stand"

@@ -27,9 +27,10 @@ import numpy as np
 from bench.steps.emulated_jobs import JOBS, fabric_of, layouts
 from bench.tables import percent, renew_page, table
 from lab.cluster import up
-from lab.measure import measure_step, refuse_load
+from lab.measure import measure_tasks, refuse_load
 from lab.plan import fitting_scale, plan_lab
 from network.step_simulation import simulate_step
+from network.step_tasks import step_tasks
 from placement.fabric.tree import Fabric
 from placement.objective.step_time import step_time
 from scheduler.files.errors import InputError
@@ -94,9 +95,8 @@ def labs(steps: int) -> Iterator[Measure]:
 
             def measure(fabric: Fabric, name: str, hosts: Sequence[int]) -> float:
                 ranks, request = JOBS[name]
-                compute_s = request.compute_s or 0.0
-                lab = made[ranks]
-                return float(np.median(measure_step(lab, fabric, request, hosts, compute_s, steps)))
+                tasks = step_tasks(fabric, request, hosts, request.compute_s or 0.0, merged=False)
+                return float(np.median(measure_tasks(made[ranks], fabric, tasks, steps)))
 
             yield measure
         finally:

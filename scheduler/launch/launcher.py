@@ -123,7 +123,9 @@ class AgentLauncher(Launcher):
         self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
         self._may_join, self._keeps_ranks = may_join, keeps_ranks
         self._site = site
-        self._burn_ins = BurnIns(sessions, self._reports.submit, site.burn_in, site.limit_s)
+        self._burn_ins = BurnIns(
+            writer, sessions, self.busy_hosts, self._reports.write, site.burn_in, site.limit_s
+        )
         self._probes = HostProbes(sessions, self._reports.submit)
         self.channels = AgentChannels(sessions)
         self._unfit: set[str] = set()  # hosts that have failed it since one has passed it
@@ -168,6 +170,7 @@ class AgentLauncher(Launcher):
             async with Tasks(beats) as tasks:
                 tasks.keep("ticks", self._tick_for_ever)
                 tasks.keep("gangs", partial(self._lead, term))
+                tasks.keep("burn-ins", self._burn_ins.run)
                 await self._writer.lead_change(term)
 
     def begin_to_lead(self, term: int) -> None:
@@ -175,7 +178,6 @@ class AgentLauncher(Launcher):
         self._led_s = self._clock()
         self._seen.clear()
         self._ran_on.clear()
-        self._burn_ins.forget()
         self._probes.forget()
         self._forget_cuts()
         self._sessions.lead(term, self._lease_s, self, keeps_ranks=self._keeps_ranks)
@@ -807,7 +809,6 @@ class AgentLauncher(Launcher):
                 self._show_cuts([])
             self._offer_lead_if_unreached(now_s)
             self._judge_again(now_s)
-            self._burn_ins.tick(self._writer.state, self.busy_hosts(), now_s)
             self._probes.order(self._writer.state)
         self._ending.tick(now_s)
         for gang in list(self._gangs.values()):

@@ -20,12 +20,13 @@ from lab.cluster import Lab
 from lab.database import ask_database, postgres_programs
 from lab.faults import Direction, Fault
 from lab.limits import limit_hosts
-from lab.measure import measure_step, refuse_load
+from lab.measure import measure_tasks, refuse_load
 from lab.plan import plan_lab
 from lab.ranks import Rank
 from lab.serving import serve
 from lab.slurm import start_slurm
 from network.step_simulation import simulate_step
+from network.step_tasks import step_tasks
 from placement.fabric.reader import from_spec
 from placement.objective.cut import egress_by_axis
 from placement.workload.parallelism import Parallelism
@@ -142,7 +143,8 @@ def test_ranks_send_what_is_counted_and_no_faster_than_fluid(lab: Lab, over: str
     traffic = (("dp", 600_000_000),)
     request = Request(Parallelism(dp=4), traffic, compute_s=0.05)
     before = crossed(lab, "r0")
-    steps = measure_step(lab, FABRIC, request, range(4), 0.05, steps=2, over=over)
+    tasks = step_tasks(FABRIC, request, range(4), 0.05, merged=False)
+    steps = measure_tasks(lab, FABRIC, tasks, steps=2, over=over)
     fluid = simulate_step(FABRIC, request, range(4), 0.05).seconds
     assert len(steps) == 2
     assert over == "sockets" or (lab.folder / "step.store").exists()  # by which gloo meets

@@ -497,7 +497,6 @@ async def test_pods_of_a_pod_group_are_one_gang_and_its_status_says_so(
     world.cluster.add(grouped("a", 0), grouped("a", 1))
     await world.until_said("its pod group a of scheduling.k8s.io is not there")
     world.cluster.groups["a"] = pod_group("a", 2)
-    world.adoption.groups["ns"]._served.clear()
     async with following_groups(world):
         await world.until(lambda: "status" in world.cluster.groups["a"])
     assert world.cluster.nodes("a") == world.hosts("group.a")

@@ -103,7 +103,11 @@ class LaunchReports:
 
     def submit(self, command: EndJob | MoveHost | ReportHost | RequeueJob) -> None:
         """Submit a command to the writer."""
-        self._tasks.start(self._written(partial(self._writer.submit, command)))
+        self._tasks.start(self.write(command))
+
+    async def write(self, command: EndJob | MoveHost | ReportHost | RequeueJob) -> None:
+        """Have a command written, or refused."""
+        await self._written(partial(self._writer.submit, command))
 
     def carry_out(
         self,

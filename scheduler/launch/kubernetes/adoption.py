@@ -253,7 +253,7 @@ class PodAdoption:
                 return
             spec = replace(gang.spec, name=name, tenant=tenant, labels=labels, request=request)
             command = SubmitJob(spec, str(uuid.uuid4()), user=self._user(gang.namespace))
-            self._act(gang.namespace, name, self._written(gang.namespace, command, gang, ranked[0]))
+            self._act(name, self._written(gang.namespace, command, gang, ranked[0]))
 
     def _missing_s(self, about: str) -> float:
         """Return for how long every look has missed something, which this one does too."""
@@ -308,7 +308,7 @@ class PodAdoption:
             command = EndJob(job.name, JobState.FAILED, job.attempt, _FAILED, uid=job.uid)
         else:
             command = CancelJob(job.name, _GONE, uid=job.uid)
-        self._act(namespace, job.name, self._written(namespace, command))
+        self._act(job.name, self._written(namespace, command))
 
     def _pause(self, namespace: str, job: Job, until_ns: int) -> None:
         """Have a gang without pods wait in its old place, and not start before they are back."""
@@ -323,7 +323,7 @@ class PodAdoption:
             command = ReleaseJob(job.name, uid=job.uid)  # the begin time keeps it
         else:
             return
-        self._act(namespace, job.name, self._written(namespace, command))
+        self._act(job.name, self._written(namespace, command))
 
     def _resume(self, gang: AdoptedGang, job: Job) -> None:
         """Have a gang whose pods are back wait as before; those of another owner are another's."""
@@ -334,7 +334,7 @@ class PodAdoption:
             return
         if owners_mark(gang.live) != dict(job.spec.labels).get(OWNERS):
             command = CancelJob(job.name, _GONE, uid=job.uid)
-        self._act(gang.namespace, job.name, self._written(gang.namespace, command))
+        self._act(job.name, self._written(gang.namespace, command))
 
     def _user(self, namespace: str) -> str:
         return f"kubernetes:{namespace}"
@@ -386,12 +386,7 @@ class PodAdoption:
                 and self._is_free(gang, pod, hosts[rank])
                 and self.claims[gang.namespace].are_there(pod.claims)
             ):
-                self._act(
-                    gang.namespace,
-                    f"{gang.namespace}/{pod.name}",
-                    self._bind(gang, pod, rank, hosts),
-                )
-
+                self._act(f"{gang.namespace}/{pod.name}", self._bind(gang, pod, rank, hosts))
         if all(pod.node == hosts[rank] for rank, pod in enumerate(ranked)):
             self._report(gang, "")
 
@@ -402,7 +397,7 @@ class PodAdoption:
             if group[1] and self._reported.get(about) != why_not:
                 self._reported[about] = why_not
                 work = self.groups[gang.namespace].report(group, why_not)
-                self._act(gang.namespace, about, work)
+                self._act(about, work)
 
     def _is_free(self, gang: AdoptedGang, pod: AdoptedPod, host: str) -> bool:
         """Whether no pod of anybody's is on the host any more, which may take a while to end."""
@@ -449,7 +444,7 @@ class PodAdoption:
 
     def _delete(self, gang: AdoptedGang, pod: AdoptedPod, why: str) -> None:
         about = f"{gang.namespace}/{pod.name}"
-        self._act(gang.namespace, about, self._deleting(gang, pod, why))
+        self._act(about, self._deleting(gang, pod, why))
 
     async def _deleting(self, gang: AdoptedGang, pod: AdoptedPod, why: str) -> None:
         """Delete this very pod, and no successor of its name; at once where nobody can end it."""
@@ -471,7 +466,7 @@ class PodAdoption:
         _, said_s = self._said.get(f"{gang.namespace}/{gang.name}", ("", float("-inf")))
         about = f"why {job.name}"
         if self._clock() - said_s >= _EXPLAIN_EVERY_S and gang.live:
-            self._act(gang.namespace, about, self._explaining(gang, job, gang.live[0]))
+            self._act(about, self._explaining(gang, job, gang.live[0]))
 
     async def _explaining(self, gang: AdoptedGang, job: Job, pod: AdoptedPod) -> None:
         writer = self._writer
@@ -497,7 +492,7 @@ class PodAdoption:
         said = cause if cause != "Unknown" else text
         self._said[about] = (said, self._clock())
         if before != said:
-            self._act(namespace, f"event {about}", self._event(namespace, pod, "Waiting", text))
+            self._act(f"event {about}", self._event(namespace, pod, "Waiting", text))
 
     async def _event(self, namespace: str, pod: AdoptedPod, reason: str, text: str) -> None:
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -516,17 +511,17 @@ class PodAdoption:
 
     # --- calls ------------------------------------------------------------------------------
 
-    def _act(self, namespace: str, about: str, work: Coroutine[Any, Any, None]) -> None:
+    def _act(self, about: str, work: Coroutine[Any, Any, None]) -> None:
         """Unless the last call about it still runs, or has just failed."""
         if about in self._acting or self._clock() < self._off_until_s.get(about, 0.0):
             work.close()
             return
         self._off_until_s.pop(about, None)
-        task = self._tasks.start(self._acted(namespace, about, work))
+        task = self._tasks.start(self._acted(about, work))
         self._acting[about] = task
         task.add_done_callback(lambda _: self._acting.pop(about, None))
 
-    async def _acted(self, namespace: str, about: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _acted(self, about: str, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except ApiFailed as error:

@@ -18,7 +18,7 @@ from typing import Any, Final
 from muster.structs import struct
 from scheduler.files.errors import InputError, Problem
 from scheduler.launch.kubernetes.api import MERGE_PATCH, ApiFailed, Json, KubernetesApi
-from scheduler.launch.kubernetes.mirror import Mirror, follow_served
+from scheduler.launch.kubernetes.mirror import ServedMirror
 
 _API: Final = "resource.k8s.io"
 _VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
@@ -101,34 +101,11 @@ def read_claim(item: Json) -> Claim:
     return Claim(requests, unmet, taken)
 
 
-class ResourceClaims:
+class ResourceClaims(ServedMirror):
     """The claims of one namespace. `changed`: is called at every change."""
 
     def __init__(self, api: KubernetesApi, namespace: str, changed: Callable[[], None]) -> None:
-        self._api, self._namespace, self._changed = api, namespace, changed
-        self._version = ""
-        self._mirror: Mirror | None = None
-
-    async def run(self) -> None:
-        """Follow the claims for ever, from when the cluster serves them."""
-
-        def serve(version: str, mirror: Mirror) -> None:
-            self._version, self._mirror = version, mirror
-
-        await follow_served(
-            self._api,
-            _API,
-            _VERSIONS,
-            "resourceclaims",
-            self._namespace,
-            serve,
-            self._changed,
-            read_claim,
-        )
-
-    @property
-    def by_name(self) -> dict[str, Claim]:
-        return self._mirror.by_name if self._mirror else {}
+        super().__init__(api, _API, _VERSIONS, "resourceclaims", namespace, changed, read_claim)
 
     def gpus(self, claims: Sequence[PodClaim], per_host: int, where: str) -> int:
         """Return how many GPUs a pod claims. `per_host`: GPUs of a host; `where`: the pod, for
@@ -160,7 +137,7 @@ class ResourceClaims:
         used = set(taken)
         consumer = {"resource": "pods", "name": pod, "uid": uid}
         for each in claims:
-            path = f"{self._path('resourceclaims')}/{each.name}"
+            path = f"{self.path_of('resourceclaims')}/{each.name}"
             claim = await self._api.call("GET", path)
             status: Json = claim.get("status") or {}
             reserved = status.get("reservedFor") or []
@@ -185,7 +162,7 @@ class ResourceClaims:
         config: list[Json] = []
         for request in read_claim(claim).requests:
             device_class = await self._api.call(
-                "GET", f"{self._path('deviceclasses', '')}/{request.device_class}"
+                "GET", f"{self._group}/{self.version}/deviceclasses/{request.device_class}"
             )
             terms, spec = _terms(device_class), device_class.get("spec") or {}
             fit = [device for device, marks in devices if all(t in marks for t in terms)]
@@ -213,7 +190,7 @@ class ResourceClaims:
 
     async def _devices(self, host: str) -> list[tuple[Device, set[Term]]]:
         """Return the devices of a host without taints, and what classes may ask of them."""
-        path = f"{self._path('resourceslices', '')}?fieldSelector=spec.nodeName={host}"
+        path = f"{self._group}/{self.version}/resourceslices?fieldSelector=spec.nodeName={host}"
         slices = [item["spec"] for item in (await self._api.call("GET", path)).get("items") or ()]
         newest: dict[tuple[str, str], int] = {}
         for each in slices:
@@ -226,11 +203,6 @@ class ResourceClaims:
             for device in each.get("devices") or ()
             if not (device.get("basic") or device).get("taints")
         ]
-
-    def _path(self, resource: str, namespace: str | None = None) -> str:
-        namespace = self._namespace if namespace is None else namespace
-        folder = f"namespaces/{namespace}/" if namespace else ""
-        return f"/apis/{_API}/{self._version}/{folder}{resource}"
 
 
 def _marks(driver: str, device: Json) -> set[Term]:

@@ -20,7 +20,7 @@ log = logging.getLogger("muster.kubernetes")
 class Mirror:
     """A copy of objects of the cluster that follows changes. `path`, `query`: of the list. `keep`:
     returns the part of an object that is kept. `changed`: is called at every change. `revision`:
-    how many there were. `by_name`: by namespace/name where the list is of all namespaces."""
+    how many there were."""
 
     def __init__(
         self,
@@ -29,19 +29,13 @@ class Mirror:
         query: Mapping[str, str],
         changed: Callable[[], None],
         keep: Callable[[Json], Any],
-        *,
-        has_namespaces: bool = False,
     ) -> None:
         self.by_name: dict[str, Any] = {}
         self.is_current = False  # it has been listed, and the watch behind that stands
         self.fault = ""
         self.revision = 0
         self._api, self._path, self._query = api, path, dict(query)
-        self._changed, self._keep, self._has_namespaces = changed, keep, has_namespaces
-
-    def _key(self, item: Json) -> str:
-        meta = item["metadata"]
-        return f"{meta['namespace']}/{meta['name']}" if self._has_namespaces else str(meta["name"])
+        self._changed, self._keep = changed, keep
 
     async def run(self) -> None:
         """Follow the objects for ever."""
@@ -70,7 +64,8 @@ class Mirror:
 
     async def _list(self) -> str:
         answer = await self._api.call("GET", with_query(self._path, self._query))
-        self.by_name = {self._key(item): self._keep(item) for item in answer.get("items") or ()}
+        items = answer.get("items") or ()
+        self.by_name = {item["metadata"]["name"]: self._keep(item) for item in items}
         self.is_current = True
         self._tell()
         return str(answer["metadata"]["resourceVersion"])
@@ -78,9 +73,9 @@ class Mirror:
     def _take(self, kind: str, item: Json) -> None:
         self.is_current = True
         if kind == "DELETED":
-            self.by_name.pop(self._key(item), None)
+            self.by_name.pop(item["metadata"]["name"], None)
         elif kind in ("ADDED", "MODIFIED"):
-            self.by_name[self._key(item)] = self._keep(item)
+            self.by_name[item["metadata"]["name"]] = self._keep(item)
         else:  # a bookmark
             return
         self._tell()
@@ -90,35 +85,43 @@ class Mirror:
         self._changed()
 
 
-async def follow_served(
-    api: KubernetesApi,
-    group: str,
-    versions: tuple[str, ...],
-    resource: str,
-    namespace: str,
-    serve: Callable[[str, Mirror], None],
-    changed: Callable[[], None],
-    keep: Callable[[Json], Any],
-) -> None:
-    """Follow objects of an API group for ever, in the first of `versions` that the cluster serves.
-    `serve` is called with that version and the copy. While it serves none, look again every
-    minute."""
-    while not (version := await _served_version(api, group, versions, resource)):
-        await asyncio.sleep(_SERVED_AGAIN_S)
-    path = f"/apis/{group}/{version}/namespaces/{namespace}/{resource}"
-    mirror = Mirror(api, path, {}, changed, keep)
-    serve(version, mirror)
-    await mirror.run()
+class ServedMirror(Mirror):
+    """A copy of the objects of an API group in a namespace. `version`: the first of `versions` that
+    the cluster serves, "" while it serves none, which is looked at again every minute."""
 
+    def __init__(
+        self,
+        api: KubernetesApi,
+        group: str,
+        versions: tuple[str, ...],
+        resource: str,
+        namespace: str,
+        changed: Callable[[], None],
+        keep: Callable[[Json], Any],
+    ) -> None:
+        super().__init__(api, "", {}, changed, keep)
+        self.version = ""
+        self._group, self._versions = f"/apis/{group}", versions
+        self._resource, self._namespace = resource, namespace
 
-async def _served_version(
-    api: KubernetesApi, group: str, versions: tuple[str, ...], resource: str
-) -> str:
-    for version in versions:
-        try:
-            answer = await api.call("GET", f"/apis/{group}/{version}")
-        except ApiFailed:
-            continue
-        if any(each.get("name") == resource for each in answer.get("resources") or ()):
-            return version
-    return ""
+    async def run(self) -> None:
+        """Follow the objects for ever, from when the cluster serves them."""
+        while not await self._is_served():
+            await asyncio.sleep(_SERVED_AGAIN_S)
+        self._path = self.path_of(self._resource)
+        await super().run()
+
+    def path_of(self, resource: str) -> str:
+        """Return the path of objects of the API group in the namespace."""
+        return f"{self._group}/{self.version}/namespaces/{self._namespace}/{resource}"
+
+    async def _is_served(self) -> bool:
+        for version in self._versions:
+            try:
+                answer = await self._api.call("GET", f"{self._group}/{version}")
+            except ApiFailed:
+                continue
+            if any(each.get("name") == self._resource for each in answer.get("resources") or ()):
+                self.version = version
+                return True
+        return False

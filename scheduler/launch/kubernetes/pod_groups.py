@@ -26,7 +26,7 @@ from placement.fabric.tree import Fabric
 from scheduler.files.errors import InputError, Problem
 from scheduler.launch.kubernetes.api import MERGE_PATCH, Json, KubernetesApi
 from scheduler.launch.kubernetes.demands import NodeMarks
-from scheduler.launch.kubernetes.mirror import Mirror, follow_served
+from scheduler.launch.kubernetes.mirror import ServedMirror
 
 _NATIVE: Final = "scheduling.k8s.io"
 _WORKLOADS: Final = "workloads.scheduling.k8s.io"  # of 1.35, which hold their groups themselves
@@ -112,29 +112,25 @@ class PodGroups:
     """The pod groups of one namespace. `changed`: is called at every change."""
 
     def __init__(self, api: KubernetesApi, namespace: str, changed: Callable[[], None]) -> None:
-        self._api, self._namespace, self._changed = api, namespace, changed
-        self._served: dict[str, tuple[str, Mirror]] = {}  # by API group: its version and groups
+        self._api = api
+        self._mirrors: dict[str, ServedMirror] = {}
+        for name, versions in _VERSIONS.items():
+            has_own = name in (_WORKLOADS, _COMPOSITES)
+            resource, _, group = name.partition(".") if has_own else ("podgroups", "", name)
+            keep = _read_workload if name == _WORKLOADS else _read
+            self._mirrors[name] = ServedMirror(
+                api, group, versions, resource, namespace, changed, keep
+            )
 
     async def run(self) -> None:
         """Follow the groups of all APIs for ever."""
         async with asyncio.TaskGroup() as tasks:
-            for api in _VERSIONS:
-                tasks.create_task(self._follow(api))
-
-    async def _follow(self, api: str) -> None:
-        def serve(version: str, mirror: Mirror) -> None:
-            self._served[api] = version, mirror
-
-        has_own = api in (_WORKLOADS, _COMPOSITES)
-        resource, _, group = api.partition(".") if has_own else ("podgroups", "", api)
-        keep = _read_workload if api == _WORKLOADS else _read
-        versions, namespace = _VERSIONS[api], self._namespace
-        await follow_served(
-            self._api, group, versions, resource, namespace, serve, self._changed, keep
-        )
+            for mirror in self._mirrors.values():
+                tasks.create_task(mirror.run())
 
     def _served_objects(self, api: str) -> Mapping[str, Any]:
-        return self._served[api][1].by_name if api in self._served else {}
+        mirror = self._mirrors.get(api)
+        return mirror.by_name if mirror else {}
 
     def find(self, group: tuple[str, str]) -> PodGroup | None:
         """Return the group of this API and name, or None while it is not there. Of a group below a
@@ -198,15 +194,15 @@ class PodGroups:
         pod_group = self._served_objects(api).get(name)
         if api != _NATIVE or pod_group is None or pod_group.is_scheduled:
             return
-        version = self._served[api][0]
+        mirror = self._mirrors[api]
         condition = {
-            "type": _CONDITIONS[version == "v1alpha2"],
+            "type": _CONDITIONS[mirror.version == "v1alpha2"],
             "status": "False" if why_not else "True",
             "reason": "Unschedulable" if why_not else "Scheduled",
             "message": why_not[:1000],
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        path = f"/apis/{api}/{version}/namespaces/{self._namespace}/podgroups/{name}/status"
+        path = f"{mirror.path_of('podgroups')}/{name}/status"
         body = {"status": {"conditions": [condition]}}
         await self._api.call("PATCH", path, body, kind=MERGE_PATCH)
 
