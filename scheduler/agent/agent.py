@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import math
 import os
 import pwd
 import shutil
@@ -751,19 +750,9 @@ def _exited(attempt: HostAttempt, done: RankExit) -> agent_pb2.Exited:
 
 
 def _progress(attempt: HostAttempt) -> agent_pb2.Progress:
-    said = attempt.said
-    return agent_pb2.Progress(
-        key=_key(attempt.key),
-        step=said.step,
-        checkpoint_step=said.checkpoint_step,
-        checkpoint=said.checkpoint,
-        can_save=said.can_save,
-        rank_steps=said.steps,
-        busy=said.busy,
-        total_steps=said.total,
-        loss=None if math.isnan(said.loss) else said.loss,
-        unreadable=min(attempt.untold, _MOST_UNTOLD),
-    )
+    word = agent_pb2.Progress(key=_key(attempt.key), unreadable=min(attempt.untold, _MOST_UNTOLD))
+    word.MergeFrom(attempt.said)
+    return word
 
 
 def _step_times(attempt: HostAttempt, times: Sequence[ComputedStep]) -> agent_pb2.StepTimes:

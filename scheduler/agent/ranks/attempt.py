@@ -35,6 +35,7 @@ from scheduler.agent.ranks.processes import (
 from scheduler.agent.ranks.rank_times import ComputedStep, TimesOfRanks, newest_steps
 from scheduler.agent.ranks.ranklog import read_rank_file
 from scheduler.agent.ranks.supervisor import OVER, begun, entry_of, is_populated, kill_group
+from scheduler.v1 import agent_pb2
 
 SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 MOST_SAID = 64 << 10  # bytes of a file that ranks write
@@ -76,23 +77,19 @@ class RankExit:
     monotonic_ns: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
-class Said(NamedTuple):
-    """Progress of the ranks of a host by muster.progress, the furthest of them."""
+@struct(frozen=True, slots=True)
+class RankReport:
+    """What a rank says by muster.progress. `pid`: of a rank that writes down its stacks when it is
+    asked to, 0 of another."""
 
-    step: int = 0
-    checkpoint_step: int = 0
-    checkpoint: str = ""
-    can_save: bool = False
-    steps: tuple[int, ...] = ()  # of each rank of the host
-    busy: str = ""
-    total: int = 0
-    loss: float = math.nan
-    pid: int = 0  # of a rank that writes down its stacks when it is asked to
-
-    @property
-    def content(self) -> tuple[object, ...]:
-        """The values to compare, with the loss as text, for nan is not equal to itself."""
-        return (*self[:7], str(self.loss))
+    step: int
+    checkpoint_step: int
+    checkpoint: str
+    can_save: bool
+    busy: str
+    total: int
+    loss: float
+    pid: int
 
 
 class BadReport(ValueError):
@@ -109,7 +106,7 @@ class HostAttempt:
         self.phase = Phase.PREPARED
         self.has_started = False  # all ranks, whatever became of them
         self.exits: list[RankExit] = []
-        self.said = Said()
+        self.said = agent_pb2.Progress()  # of the furthest of its ranks
         self.refusal = ""
         # Reports that were none, of ranks of this host: since the last good one, and not yet told.
         self.unreadable = self.untold = 0
@@ -258,31 +255,27 @@ class HostAttempt:
         if changed_ns == self._said_ns:
             return False
         self._said_ns = changed_ns
-        before, steps = self.said, list[int]()
-        busy, newest = "", Said()
+        before, said = agent_pb2.Progress(), self.said
+        before.CopyFrom(said)
         first, count = self.order["ranks"][0]["rank"], int(self.order["env"]["LOCAL_WORLD_SIZE"])
-        for rank in range(first, first + count):  # not what else the user puts there
-            report = self._report(folder / f"progress.{rank}", rank)
-            steps.append(report.step if report is not None else 0)
-            if report is not None:
-                busy = report.busy or busy
-                newest = report if report.step >= newest.step else newest
-                has_newer = report.checkpoint and (
-                    report.checkpoint_step > self.said.checkpoint_step or not self.said.checkpoint
-                )
-                kept = report if has_newer else self.said
-                self.said = Said(
-                    max(report.step, self.said.step),
-                    kept.checkpoint_step,
-                    kept.checkpoint,
-                    report.can_save or self.said.can_save,
-                )
-        self.said = self.said._replace(
-            steps=tuple(steps), busy=busy, total=newest.total, loss=newest.loss
-        )
-        return self.said.content != before.content or self.untold > 0
+        ranks = range(first, first + count)  # not what else the user puts there
+        reports = [self._report(folder / f"progress.{rank}", rank) for rank in ranks]
+        said.rank_steps[:] = [report.step if report is not None else 0 for report in reports]
+        said.busy = ""
+        for report in sorted(filter(None, reports), key=lambda report: report.step):
+            said.step = max(said.step, report.step)
+            is_newer = report.checkpoint_step > said.checkpoint_step or not said.checkpoint
+            if report.checkpoint and is_newer:
+                said.checkpoint_step, said.checkpoint = report.checkpoint_step, report.checkpoint
+            said.can_save |= report.can_save
+            said.busy = report.busy or said.busy
+            said.total_steps = report.total
+            said.ClearField("loss")
+            if math.isfinite(report.loss):
+                said.loss = report.loss
+        return said != before or self.untold > 0
 
-    def _report(self, path: Path, rank: int) -> Said | None:
+    def _report(self, path: Path, rank: int) -> RankReport | None:
         """Return what a rank says, None where it says nothing; what is no report is counted."""
         try:
             report = _read_report(path)
@@ -446,13 +439,13 @@ class HostAttempt:
             remove_group(group)
 
 
-def _read_report(path: Path) -> Said | None:
+def _read_report(path: Path) -> RankReport | None:
     """Raises: BadReport."""
     data = read_rank_file(path, MOST_SAID)
     return None if data is None else parse_report(data)
 
 
-def parse_report(data: bytes) -> Said:
+def parse_report(data: bytes) -> RankReport:
     """Read the report of a rank, every value of it within bounds and fit for a message.
 
     Raises: BadReport.
@@ -470,9 +463,8 @@ def parse_report(data: bytes) -> Said:
     counts_fit = all(0 <= count < 2**62 for count in (step, saved, total))
     if has_bad_text or not counts_fit or not 0 <= pid < 2**31:
         raise BadReport("a value is out of bounds")
-    loss = loss if math.isfinite(loss) else math.nan
     can_save = entry.get("can_save") is True
-    return Said(step, saved, where, can_save, (), busy, total, loss, pid)
+    return RankReport(step, saved, where, can_save, busy, total, loss, pid)
 
 
 def _decoded(data: bytes, kind: type[_Kind]) -> _Kind | None:

@@ -335,10 +335,10 @@ def _spawn(
     return pid, failure
 
 
-def run_beside(folder: str, rank: str, port: str, command: list[str]) -> NoReturn:
+def run_beside(folder: str, rank: str, port: str, command: list[str]) -> int:
     """Run a command on the terminal or the pipes of this process, as the user of the ranks in
-    `folder` and with the environment of one of them, and end all that it has started; with a `port`
-    pass on what goes there instead. This process ends with its parent."""
+    `folder` and with the environment of one of them; with a `port` pass on what goes there instead.
+    Return its exit code. This process ends with its parent."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     die_with(os.getppid())
     with open(os.path.join(folder, "order.json"), encoding="utf-8") as file:
@@ -350,19 +350,44 @@ def run_beside(folder: str, rank: str, port: str, command: list[str]) -> NoRetur
         os.fchown(0, user.pw_uid, -1)
         order["env"] = {"TERM": "xterm-256color"} | order["env"]
     before = [each for each in order["ranks"] if each["rank"] <= int(rank)]
-    code = 128 + signal.SIGKILL
+    return _run_to_end(order, (before or order["ranks"])[-1], None, int(port))
+
+
+def run_gate(order: dict[str, Any]) -> int:
+    """Run one program as a rank, with its output on stdout. Return its exit code, TIME_OVER where
+    it took too long."""
+
+    def end(*_: object) -> NoReturn:
+        raise TimeoutError
+
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, end)
     try:
-        pid, failure = _spawn(order, (before or order["ranks"])[-1], None, int(port))
+        signal.alarm(order["gate_s"])
+        return _run_to_end(order, {"env": {}}, 1)
+    except TimeoutError:
+        return TIME_OVER
+
+
+def _run_to_end(
+    order: dict[str, Any], rank: dict[str, Any], into: int | None, port: int = 0
+) -> int:
+    """Run one program as a rank, and end all that it has started with it. Return its exit code as a
+    shell has it. `into`, `port`: as `_spawn` has them."""
+    try:
+        pid, failure = _spawn(order, rank, into, port)
         with open(failure, "rb") as says:
             os.write(2, says.read())
-        for number in (0, 1):
-            os.close(number)
+        if into is None:
+            for number in (0, 1):
+                os.close(number)
         while (ended := os.wait())[0] != pid:
             pass  # an orphan of it
         code = os.waitstatus_to_exitcode(ended[1])
+        return code if code >= 0 else 128 - code
     finally:
+        signal.alarm(0)
         _end_children()
-    sys.exit(code if code >= 0 else 128 - code)
 
 
 def _relay(link: socket.socket) -> None:
@@ -614,42 +639,15 @@ def _end_children() -> None:
         os.wait()
 
 
-class _TimeOver(Exception):
-    """A gate is to end now."""
-
-
-def _run_gate(order: dict[str, Any]) -> int:
-    """Run one program as a rank, with its output on stdout; all that it started ends with it."""
-
-    def end(*_: object) -> NoReturn:
-        raise _TimeOver
-
-    for number in (signal.SIGALRM, signal.SIGTERM):
-        signal.signal(number, end)
-    pid, failure = _spawn(order, {"env": {}}, 1)
-    signal.alarm(order["gate_s"])
-    try:
-        with open(failure, "rb") as says:
-            if text := says.read():
-                os.write(1, text)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return code if code >= 0 else 128 - code  # as a shell has it
-    except _TimeOver:
-        return TIME_OVER
-    finally:
-        signal.alarm(0)
-        _end_children()
-
-
 def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if sys.argv[1] == "--beside":
         folder, rank, port, *command = sys.argv[2:]
-        run_beside(folder, rank, port, command)
+        sys.exit(run_beside(folder, rank, port, command))
     if sys.argv[1] == "--gate":
-        sys.exit(_run_gate(json.load(sys.stdin)))
+        sys.exit(run_gate(json.load(sys.stdin)))
     if sys.argv[1] != "--warm":
         Supervisor(sys.argv[1], None).run()
         return
