@@ -27,7 +27,7 @@ from scheduler.engine.proposal import Answer
 from scheduler.launch.gangs.ending import EndingAttempt, EndingAttempts
 from scheduler.launch.gangs.gang import LaunchedGang
 from scheduler.launch.gangs.reports import LaunchReports
-from scheduler.launch.launcher import AgentLauncher
+from scheduler.launch.launcher import AgentLauncher, AgentSettings
 from scheduler.launch.streams.frames import Frame, FrameKind
 from scheduler.launch.streams.gateway import Gateway, GatewayOptions
 from scheduler.launch.streams.sessions import AgentSessions
@@ -462,9 +462,8 @@ class LaunchServer:
         self.gateway = SteppedGateway()
         self.sessions = SteppedSessions(self.gateway)
         writer: Any = self.writer
-        self.launcher = SteppedLauncher(
-            writer, self.sessions, LEASE_S, now_s, keeps_ranks=keeps_ranks
-        )
+        settings = AgentSettings(_OPTIONS, LEASE_S, keeps_ranks=keeps_ranks)
+        self.launcher = SteppedLauncher(writer, self.sessions, settings, now_s)
         self.launcher._reports = SteppedReports()
 
     def clone(self, send: Send) -> LaunchServer:

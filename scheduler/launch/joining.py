@@ -22,6 +22,7 @@ from scheduler.eventlog.store import StoreError
 from scheduler.files.fabrics.growth import with_host
 from scheduler.identity import SERVER, Caller, Role, act_for
 from scheduler.observe.supervision import Tasks
+from scheduler.v1 import agent_pb2
 
 _GATHER_S: Final = 0.3
 _TRIES: Final = 20  # each is undone by somebody who changes the fabric meanwhile
@@ -31,24 +32,24 @@ log = logging.getLogger("muster.launch")
 
 class HostJoins:
     """Lets hosts join the fabric that it does not have. `joined`: is called for each host that is
-    in the fabric by now; `refused`: of one that is not, and why."""
+    in the fabric by now, with its Hello; `refused`: of one that is not, and why."""
 
     def __init__(
         self,
         writer: Writer,
-        joined: Callable[[str], None],
+        joined: Callable[[str, agent_pb2.Hello], None],
         refused: Callable[[str, str], None],
     ) -> None:
         self._writer = writer
         self._joined = joined
         self._refused = refused
-        self._waiting: dict[str, Mapping[str, str]] = {}
+        self._waiting: dict[str, agent_pb2.Hello] = {}
         self._tasks = Tasks(writer.instruments.beats)
         self._task: asyncio.Task[None] | None = None
 
-    def offer(self, host: str, place: Mapping[str, str]) -> None:
+    def offer(self, host: str, hello: agent_pb2.Hello) -> None:
         """Note a host that the fabric does not have; it joins soon."""
-        self._waiting[host] = dict(place)
+        self._waiting[host] = hello
         if self._task is None or self._task.done():
             self._task = self._tasks.start(self._run())
 
@@ -58,18 +59,18 @@ class HostJoins:
             await asyncio.sleep(_GATHER_S)
             hosts, self._waiting = self._waiting, {}
             try:
-                refusals = await self._join(hosts)
+                refusals = await self._join({host: dict(h.place) for host, h in hosts.items()})
             except (NotLeading, WriterStopped, StoreError) as error:
                 refusals = dict.fromkeys(hosts, f"cannot join now: {error}")
             except Exception:  # the agents of these hosts try again, and others join meanwhile
                 log.exception("hosts cannot join")
                 refusals = dict.fromkeys(hosts, "cannot join now: the server failed")
-            for host in hosts:
+            for host, hello in hosts.items():
                 if host in refusals:
                     log.warning("host %s does not join: %s", host, refusals[host])
                     self._refused(host, refusals[host])
                 else:
-                    self._joined(host)
+                    self._joined(host, hello)
 
     async def _join(self, hosts: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         """Why some of the hosts did not join."""

@@ -22,8 +22,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from muster.structs import replace
+from muster.structs import replace, struct
 from scheduler.core import Job, State
+from scheduler.core.admission import launch
 from scheduler.core.fold.attempts import (
     AttemptLeft,
     Launcher,
@@ -38,6 +39,7 @@ from scheduler.core.model.job_array import JobArray
 from scheduler.core.model.lifecycle import HOLDING, LIVE, JobState
 from scheduler.core.model.run_lineage import lineage_key
 from scheduler.core.model.scheduling_options import Overrun
+from scheduler.core.policies.health_signals import AGENT_AWAITED
 from scheduler.core.policies.job_terms import ContainerSpec, RunSpec
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.writer import Writer
@@ -63,9 +65,10 @@ from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_REACHED, LaunchRepo
 from scheduler.launch.gangs.step_watch import StepWatch
 from scheduler.launch.joining import HostJoins
 from scheduler.launch.probes import HostProbes
+from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.launch.streams.sessions import AgentSessions
 from scheduler.launch.substrate import Substrate
-from scheduler.observe.supervision import Tasks
+from scheduler.observe.supervision import Heartbeats, Tasks
 from scheduler.service.backend import HostReading
 from scheduler.v1 import agent_pb2
 
@@ -79,30 +82,40 @@ _READY_S = 130.0  # for which a host may take to be clear
 log = logging.getLogger("muster.launch")
 
 
+@struct(frozen=True, slots=True)
+class AgentSettings:
+    """How agents are served and started. `lease_s`: a silent agent is lost after it. `substrate`:
+    makes what brings agents up, None: they are started by others. `may_join`: hosts that the fabric
+    lacks join it. `stragglers_s`: between looks for hosts that slow gangs, which are reported;
+    None: never. `keeps_ranks`: those of an agent that hears nothing run on. `site`: its terms."""
+
+    gateway: GatewayOptions
+    lease_s: float = 30.0
+    substrate: Callable[[Heartbeats], Substrate] | None = None
+    may_join: bool = False
+    stragglers_s: float | None = None
+    keeps_ranks: bool = True
+    site: SiteTerms = NO_TERMS
+
+
 class AgentLauncher(Launcher):
     """Starts and stops ranks through agents as the log says, and reports what became of them.
-    `lease_s`: after which an agent that is silent is lost. `clock`: seconds. `substrate`: what
-    brings agents up, if the server does. `may_join`: hosts that the fabric lacks join it.
-    `keeps_ranks`: ranks of an agent that hears nothing from a server run on. `site`: its terms.
-    `offer_lead`: has another server lead, where there are several."""
+    `clock`: seconds. `substrate`: what brings agents up, if the server does. `offer_lead`: has
+    another server lead, where there are several."""
 
     def __init__(
         self,
         writer: Writer,
         sessions: AgentSessions,
-        lease_s: float,
+        settings: AgentSettings,
         clock: Callable[[], float] = time.monotonic,
         *,
         substrate: Substrate | None = None,
-        may_join: bool = True,
-        keeps_ranks: bool = True,
-        site: SiteTerms = NO_TERMS,
         offer_lead: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._writer = writer
-        self._sessions = sessions
-        self._lease_s = lease_s
-        self._clock = clock
+        self._writer, self._sessions, self._clock = writer, sessions, clock
+        lease_s, site = settings.lease_s, settings.site
+        self._lease_s, self._site = lease_s, site
         self._gangs: dict[str, LaunchedGang] = {}  # by job uid, of attempts that run or should
         self._ended: dict[str, LaunchedGang] = {}  # by job uid, the newest last
         self._ending = EndingAttempts(sessions, clock, lease_s, self._write_down, self._has_left)
@@ -119,10 +132,8 @@ class AgentLauncher(Launcher):
         self._ran_on: set[str] = set()  # hosts on which ranks ran when their agents came last
         self._cut_off = CutOffHosts()
         self._failing: set[str] = set()  # uids of jobs whose last tick failed
-        self._joins = HostJoins(writer, self._has_joined, self._has_not_joined)
-        self._greetings: dict[str, agent_pb2.Hello] = {}  # of hosts that are about to join
-        self._may_join, self._keeps_ranks = may_join, keeps_ranks
-        self._site = site
+        self._joins = HostJoins(writer, self._has_joined, sessions.drop)
+        self._may_join, self._keeps_ranks = settings.may_join, settings.keeps_ranks
         self._burn_ins = BurnIns(
             writer, sessions, self.busy_hosts, self._reports.write, site.burn_in, site.limit_s
         )
@@ -344,11 +355,13 @@ class AgentLauncher(Launcher):
             HostPhase.STARTED, HostPhase.STOPPED
         ):
             gang.enter(GangPhase.RUNNING, now_s)
-            self._reports.launched(gang)
+            self._reports.report(gang, launch.launched)
         if gang.failures and gang.phase is GangPhase.RUNNING:
-            terms = self._writer.state.tenants.restarts
-            for role, failure in role_restart.begin(gang, now_s, terms):
-                self._reports.role_restarted(gang, role.name, failure)
+            restarts = self._writer.state.tenants.restarts
+            for role, failure in role_restart.begin(gang, now_s, restarts):
+                facts = (role.name, failure.rank, failure.host, failure.reason)
+                check = partial(launch.role_restarted, cause=failure.cause, code=failure.code)
+                self._reports.report(gang, check, *facts)
                 for host in role.hosts:
                     self._sessions.send(host, orders.stop(orders.key_of(gang), 0))
         if gang.failures and gang.phase in (GangPhase.STARTING, GangPhase.RUNNING):
@@ -383,7 +396,7 @@ class AgentLauncher(Launcher):
         self._to_all(gang, orders.copies_complete(gang, step))
         if self._clock() - gang.renewal_logged_s >= LOG_EVERY_S:
             gang.renewal_logged_s = self._clock()
-            self._reports.copied(gang, step)
+            self._reports.report(gang, launch.copies_renewed, step)
 
     def _refused(self, gang: LaunchedGang) -> None:
         """Some hosts cannot start it; where none can, nothing is gained by trying again."""
@@ -393,9 +406,10 @@ class AgentLauncher(Launcher):
         self._unfit |= gang.unfit
         if gang.unfit and (not is_final or len(self._unfit) <= MOST_UNFIT):
             for unfit in sorted(gang.unfit):
-                self._reports.host_unfit(unfit, gang.refusals[unfit])
+                self._reports.submit(ReportHost(unfit, "gate-failed", gang.refusals[unfit]))
             return
-        self._reports.launch_failed(gang, host, is_final=is_final)
+        check = partial(launch.launch_failed, is_final=is_final)
+        self._reports.report(gang, check, host, gang.refusals[host])
 
     def _conclude(self, gang: LaunchedGang) -> None:
         """Once all hosts have stopped, or can say nothing, it is known who was first."""
@@ -411,7 +425,8 @@ class AgentLauncher(Launcher):
             for host in suspects:
                 self._reports.host_lost(host, f"its agent was gone when {first.host} failed")
             return
-        self._reports.rank_failed(gang, first)
+        check = partial(launch.rank_failed, cause=first.cause, code=first.code, step=gang.step)
+        self._reports.report(gang, check, first.rank, first.host, first.reason)
 
     def _over(self, gang: LaunchedGang) -> None:
         """Note that an attempt has ended; the log is about to say so."""
@@ -425,8 +440,7 @@ class AgentLauncher(Launcher):
         state = self._writer.state
         if host not in state.loaded_fabric.index_by_name:
             if hello.place and self._may_join:
-                self._greetings[host] = hello
-                self._joins.offer(host, hello.place)
+                self._joins.offer(host, hello)
             else:
                 reason = f"the fabric has no host {host}, and "
                 place = "its agent does not say where it is"
@@ -452,14 +466,9 @@ class AgentLauncher(Launcher):
                 self._unknown_there(gang, host)
         self._ending.keep_known(host, seen)
 
-    def _has_joined(self, host: str) -> None:
-        hello = self._greetings.pop(host, None)
-        if hello is not None and host in self._sessions.connected:
+    def _has_joined(self, host: str, hello: agent_pb2.Hello) -> None:
+        if host in self._sessions.connected:
             self.on_hello(host, hello)
-
-    def _has_not_joined(self, host: str, reason: str) -> None:
-        self._greetings.pop(host, None)
-        self._sessions.drop(host, reason)
 
     def _on_attempt_status(
         self, host: str, key: tuple[str, int], status: agent_pb2.AttemptStatus
@@ -642,7 +651,7 @@ class AgentLauncher(Launcher):
 
     def _progressed(self, gang: LaunchedGang, word: agent_pb2.Progress, host: str = "") -> None:
         if hang.note_progress(gang, word, host, self._clock()):
-            self._reports.hung(gang, "")
+            self._reports.report(gang, launch.hung, "")
         gang.can_save |= word.can_save
         if not self._checkpoints.note(gang, word.checkpoint_step, word.checkpoint):
             return
@@ -679,7 +688,7 @@ class AgentLauncher(Launcher):
                 self._to_all(gang, orders.dump_stacks(gang))
             case HangStep.REPORT:
                 gang.is_hang_told = True
-                self._reports.hung(gang, gang.hang_text(now_s, fabric))
+                self._reports.report(gang, launch.hung, gang.hang_text(now_s, fabric))
             case HangStep.ASK:
                 self._reports.submit(hang.ask_owner(gang, now_s, fabric))
             case HangStep.RESTART:
@@ -704,7 +713,7 @@ class AgentLauncher(Launcher):
     def _write_down(self, gang: LaunchedGang, then: Callable[[], None] | None = None) -> None:
         """Have the log know the newest checkpoint of this attempt; `then` is called once it has."""
         if (saved := self._checkpoints.write_down(gang, self._clock())) is not None:
-            self._reports.saved(gang, *saved, then)
+            self._reports.report(gang, launch.checkpoint_saved, *saved, then=then)
 
     # --- hosts --------------------------------------------------------------------------------
 
@@ -776,7 +785,7 @@ class AgentLauncher(Launcher):
         if hosts == before or not may_wait or (is_first and has_history):
             return
         for host in sorted(hosts - before - self._sessions.connected):
-            self._reports.agent_awaited(host)
+            self._reports.submit(ReportHost(host, AGENT_AWAITED, "no agent has come in yet"))
 
     def _return_hosts(self, state: State) -> None:
         """Report hosts that were given up in the moment in which they came back."""

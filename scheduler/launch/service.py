@@ -5,33 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from muster.structs import replace, struct
+from muster.structs import replace
 from scheduler.engine.writer import Writer
-from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
 from scheduler.launch.gangs.slow_hosts import SlowHosts
-from scheduler.launch.launcher import AgentLauncher
-from scheduler.launch.streams.gateway import GatewayOptions
+from scheduler.launch.launcher import AgentLauncher, AgentSettings
 from scheduler.launch.streams.sessions import AgentSessions
-from scheduler.launch.substrate import Substrate
 from scheduler.observe.supervision import Heartbeats, Tasks
 
 log = logging.getLogger("muster.launch")
-
-
-@struct(frozen=True, slots=True)
-class AgentSettings:
-    """How agents are served and started. `lease_s`: a silent agent is lost after it. `substrate`:
-    makes what brings agents up, None: they are started by others. `may_join`: hosts that the fabric
-    lacks join it. `stragglers_s`: between looks for hosts that slow gangs, which are reported;
-    None: never. `keeps_ranks`: those of an agent that hears nothing run on. `site`: its terms."""
-
-    gateway: GatewayOptions
-    lease_s: float = 30.0
-    substrate: Callable[[Heartbeats], Substrate] | None = None
-    may_join: bool = False
-    stragglers_s: float | None = None
-    keeps_ranks: bool = True
-    site: SiteTerms = NO_TERMS
 
 
 class LaunchService:
@@ -60,11 +41,8 @@ class LaunchService:
         launcher = AgentLauncher(
             writer,
             self._sessions,
-            self._settings.lease_s,
+            self._settings,
             substrate=self._substrate,
-            may_join=self._settings.may_join,
-            keeps_ranks=self._settings.keeps_ranks,
-            site=self._settings.site,
             offer_lead=offer_lead,
         )
         self._tasks.keep("launcher", launcher.run)

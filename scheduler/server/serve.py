@@ -47,7 +47,8 @@ from scheduler.files.errors import InputError
 from scheduler.files.health.policyfile import load_health
 from scheduler.files.tenants import TenantsFile, load_tenants
 from scheduler.identity import SERVER, Caller, Role, act_for
-from scheduler.launch.service import AgentSettings, LaunchService
+from scheduler.launch.launcher import AgentSettings
+from scheduler.launch.service import LaunchService
 from scheduler.launch.streams.sessions import CannotServeAgents
 from scheduler.observe.incidents import look_back
 from scheduler.observe.instruments import Instruments

@@ -19,7 +19,7 @@ from scheduler.access.tokens import join_token
 from scheduler.agent.place import parse_place
 from scheduler.cli import program
 from scheduler.files.errors import InputError
-from scheduler.launch.service import AgentSettings
+from scheduler.launch.launcher import AgentSettings
 from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.launch.streams.sessions import AgentSessions, CannotServeAgents
 from scheduler.observe.supervision import Heartbeats

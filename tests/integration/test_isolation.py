@@ -20,7 +20,7 @@ import pytest
 from scheduler.cli.render.status import status_text
 from scheduler.core.policies.affinity import Affinity
 from scheduler.core.policies.tenants import PriorityClass, Tenant, Tenants
-from scheduler.launch.service import AgentSettings
+from scheduler.launch.launcher import AgentSettings
 from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.v1 import advice_pb2, host_pb2, job_pb2, service_pb2, window_pb2
 from scheduler.wire.jobs import timestamp

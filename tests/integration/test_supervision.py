@@ -14,8 +14,8 @@ from scheduler.console.thread import HttpEndpoint
 from scheduler.engine.planning.loop import PlanningLoop
 from scheduler.eventlog.store import NotWritten, StoreError
 from scheduler.eventlog.store.sqlite import SqliteStore
+from scheduler.launch.launcher import AgentSettings
 from scheduler.launch.local import LocalAgents
-from scheduler.launch.service import AgentSettings
 from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.observe.supervision import PREFIX
 from tests.build import fabric

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from scheduler.access.listener import Access
     from scheduler.console.thread import HttpEndpoint
-    from scheduler.launch.service import AgentSettings
+    from scheduler.launch.launcher import AgentSettings
     from scheduler.launch.streams.gateway import GatewayOptions
     from scheduler.launch.substrate import Substrate
     from scheduler.observe.supervision import Heartbeats
@@ -190,7 +190,7 @@ def _agents(keys: ServerKeys) -> AgentSettings | None:
     """Raises: InputError for agents that could not prove for which host they speak."""
     from scheduler.access.addresses import host_and_port, is_loopback
     from scheduler.launch.gangs.orders import SiteTerms
-    from scheduler.launch.service import AgentSettings
+    from scheduler.launch.launcher import AgentSettings
     from scheduler.launch.streams.gateway import GatewayOptions
     from scheduler.server.config import AgentKeys, ServerLoss
 

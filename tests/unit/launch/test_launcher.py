@@ -35,7 +35,8 @@ from scheduler.launch.channels import AgentChannels
 from scheduler.launch.gangs import orders
 from scheduler.launch.gangs.checkpoints import LOG_EVERY_S
 from scheduler.launch.gangs.ending import MOST_SAVE_S
-from scheduler.launch.launcher import AgentLauncher
+from scheduler.launch.launcher import AgentLauncher, AgentSettings
+from scheduler.launch.streams.gateway import GatewayOptions
 from scheduler.observe.incidents import incident_of
 from scheduler.observe.instruments import Instruments
 from scheduler.v1 import agent_pb2
@@ -161,7 +162,8 @@ class World:
     def _new_launcher(self, site: orders.SiteTerms = orders.NO_TERMS) -> AgentLauncher:
         writer: Any = self
         sessions: Any = self.sessions
-        return AgentLauncher(writer, sessions, LEASE_S, lambda: self.now_s, site=site)
+        settings = AgentSettings(GatewayOptions(""), LEASE_S, may_join=True, site=site)
+        return AgentLauncher(writer, sessions, settings, lambda: self.now_s)
 
     def breaks(self, host: str) -> None:
         self.sessions.connected.discard(host)
