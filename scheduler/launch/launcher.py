@@ -40,7 +40,7 @@ from scheduler.core.model.lifecycle import HOLDING, LIVE, JobState
 from scheduler.core.model.run_lineage import lineage_key
 from scheduler.core.model.scheduling_options import Overrun
 from scheduler.core.policies.health_signals import AGENT_AWAITED
-from scheduler.core.policies.job_terms import ContainerSpec, RunSpec
+from scheduler.core.policies.job_terms import ContainerSpec, HangAction, RunSpec
 from scheduler.engine.feed import Closed, FellBehind
 from scheduler.engine.writer import Writer
 from scheduler.eventlog.store import Compacted
@@ -58,7 +58,6 @@ from scheduler.launch.gangs.gang import (
     LaunchedGang,
     RoleStage,
 )
-from scheduler.launch.gangs.hang import HangStep
 from scheduler.launch.gangs.memory_copies import MemoryCopies
 from scheduler.launch.gangs.orders import NO_TERMS, SiteTerms
 from scheduler.launch.gangs.reports import AGENT_BACK, AGENT_REACHED, LaunchReports, lacks_agent
@@ -677,26 +676,26 @@ class AgentLauncher(Launcher):
     def _look_for_hang(self, gang: LaunchedGang, now_s: float) -> None:
         """Say it of a gang whose steps have stopped coming, take the stacks of its ranks, and do
         what its owner wants. Nothing is known of one whose hosts are out of reach."""
-        if gang.phase is not GangPhase.RUNNING or not self._sessions.connected.issuperset(
-            gang.hosts
-        ):
+        action = gang.placed.job.spec.hang.action
+        if gang.phase is not GangPhase.RUNNING or action is HangAction.IGNORE:
+            return
+        if not self._sessions.connected.issuperset(gang.hosts):
             return
         fabric = self._writer.state.loaded_fabric
-        match hang.next_step(gang, now_s):
-            case HangStep.LOOK:
+        if gang.hung_s is None:
+            if hang.is_overdue(gang, now_s):
                 gang.hung_s = now_s
                 self._to_all(gang, orders.dump_stacks(gang))
-            case HangStep.REPORT:
+        elif not gang.is_hang_told:
+            if now_s - gang.hung_s >= hang.ANSWER_S:
                 gang.is_hang_told = True
                 self._reports.report(gang, launch.hung, gang.hang_text(now_s, fabric))
-            case HangStep.ASK:
-                self._reports.submit(hang.ask_owner(gang, now_s, fabric))
-            case HangStep.RESTART:
-                failure = hang.hang_failure(gang, now_s, fabric)
-                gang.failures[failure.rank] = failure
-                self._advance(gang)
-            case HangStep.NONE:
-                pass
+        elif now_s - gang.hung_s >= hang.STACKS_S and action is HangAction.ASK:
+            self._reports.submit(hang.ask_owner(gang, now_s, fabric))
+        elif now_s - gang.hung_s >= hang.STACKS_S and action is HangAction.RESTART:
+            failure = hang.hang_failure(gang, now_s, fabric)
+            gang.failures[failure.rank] = failure
+            self._advance(gang)
 
     def progress(self, uid: str, attempt: int) -> tuple[StepWatch, float] | None:
         """Return how far the ranks of an attempt are or came, and how many seconds ago their newest

@@ -1,14 +1,13 @@
-"""What is done about a gang whose steps have stopped coming, by the terms of its owner."""
+"""Gangs whose steps have stopped coming: how that is noticed and said."""
 
 from __future__ import annotations
 
 import math
-from enum import StrEnum
 
 from placement.fabric.tree import Fabric
 from scheduler.core.model.commands import RequeueJob
 from scheduler.core.names import short_name
-from scheduler.core.policies.job_terms import HangAction, StopCause
+from scheduler.core.policies.job_terms import StopCause
 from scheduler.launch.gangs.gang import LaunchedGang, RankFailure
 from scheduler.v1 import agent_pb2
 
@@ -16,33 +15,11 @@ ANSWER_S = 1.0  # for which agents may say how far their ranks are, before a han
 STACKS_S = 5.0  # for which agents may take stacks before a gang that hangs is stopped
 
 
-class HangStep(StrEnum):
-    """The next step about a hang: ask agents for stacks, report it, ask the owner, or restart
-    the gang."""
-
-    NONE = "none"
-    LOOK = "look"
-    REPORT = "report"
-    ASK = "ask"
-    RESTART = "restart"
-
-
-def next_step(gang: LaunchedGang, now_s: float) -> HangStep:
-    """Return what is to be done now about a gang that runs, and whose hosts are all in reach."""
+def is_overdue(gang: LaunchedGang, now_s: float) -> bool:
+    """Return whether a gang that runs hangs, by the terms of its owner."""
     terms = gang.placed.job.spec.hang
-    if terms.action is HangAction.IGNORE:
-        return HangStep.NONE
-    if gang.hung_s is None:
-        first_s, start_s = terms.first_step_s, gang.since_s
-        late = gang.watch.is_overdue(terms.after_s, now_s, first_s=first_s, start_s=start_s)
-        return HangStep.LOOK if late else HangStep.NONE
-    if not gang.is_hang_told:
-        return HangStep.REPORT if now_s - gang.hung_s >= ANSWER_S else HangStep.NONE
-    if now_s - gang.hung_s < STACKS_S:
-        return HangStep.NONE
-    if terms.action is HangAction.ASK:
-        return HangStep.ASK
-    return HangStep.RESTART if terms.action is HangAction.RESTART else HangStep.NONE
+    first_s, start_s = terms.first_step_s, gang.since_s
+    return gang.watch.is_overdue(terms.after_s, now_s, first_s=first_s, start_s=start_s)
 
 
 def ask_owner(gang: LaunchedGang, now_s: float, fabric: Fabric) -> RequeueJob:

@@ -25,8 +25,8 @@ class GangCopies:
     """Copies of one job. `secret`: what agents prove to each other, of the present attempt.
     `needed`: copies of one step, counted by rank and host, that make it complete; `counts`: those
     that there are. `since_attempt`: in which the job got the ranks that it has. `complete`: the
-    newest step of the present attempt that is complete. `sources`: where ranks of an attempt find
-    copies of a step, `starts`: the step with which an attempt began, by its number."""
+    newest step of the present attempt that is complete. `sources`: where its ranks find copies of a
+    step, and `start`: the step with which it begins; None until somebody has asked."""
 
     world_size: int
     since_attempt: int
@@ -36,8 +36,8 @@ class GangCopies:
     held: dict[str, Mapping[Version, frozenset[int]]] = field(default_factory=dict)  # by host
     counts: Counter[Version] = field(default_factory=Counter)
     complete: Version = NOTHING
-    sources: tuple[int, Version, Mapping[int, str]] = (0, NOTHING, {})
-    starts: tuple[int, Version] = (0, NOTHING)
+    sources: tuple[Version, Mapping[int, str]] | None = None
+    start: Version | None = None
 
 
 class MemoryCopies:
@@ -59,6 +59,7 @@ class MemoryCopies:
             self._replace(job, host, _NONE)
             del job.held[host], job.addresses[host]
         job.complete, job.secret = NOTHING, os.urandom(32)
+        job.sources = job.start = None
         copies = zip(gang.hosts, gang.placed.job.present.copies, strict=True)
         job.needed = sum((1 + len(some)) * gang.ranks_of(host).ranks for host, some in copies)
 
@@ -98,9 +99,9 @@ class MemoryCopies:
             return None
         terms = agent_pb2.CopyTerms(secret=job.secret, most_bytes=self._most_bytes)
         terms.interval.FromSeconds(gang.placed.job.spec.checkpoint.peer_interval_s)
-        if job.sources[0] != gang.attempt:
-            job.sources = (gang.attempt, *_sources(job, gang, saved_step, connected))
-        _, version, sources = job.sources
+        if job.sources is None:
+            job.sources = _sources(job, gang, saved_step, connected)
+        version, sources = job.sources
         lacking = defaultdict[str, list[int]](list)
         here = job.held.get(host, _NONE).get(version, frozenset())
         for rank in _ranks(gang, host) if sources else ():
@@ -118,9 +119,9 @@ class MemoryCopies:
         job = self._jobs.get(gang.uid)
         if job is None:
             return NOTHING
-        if job.starts[0] != gang.attempt:
-            job.starts = (gang.attempt, _common_version(job, gang, saved_step))
-        return job.starts[1]
+        if job.start is None:
+            job.start = _common_version(job, gang, saved_step)
+        return job.start
 
     def addresses(self, gang: LaunchedGang, host: str) -> list[str]:
         """Return HOST:PORT of the agents that keep copies of a host's ranks."""
