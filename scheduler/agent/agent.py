@@ -53,7 +53,7 @@ from scheduler.release import release
 from scheduler.v1 import agent_pb2
 
 LEASES = 3  # without a word from the server, before its orders do not count any more
-UNUSED_S = 60.0  # for which an agent of one attempt waits for it
+UNUSED_S = 60.0  # for which an agent waits for its one attempt, or for its first lease
 KEPT_LOGS = 50  # attempts that are over
 _TICK_S = 0.25
 _MOST_UNTOLD = 1_000  # unreadable reports in one word
@@ -129,7 +129,7 @@ class Agent:
         self.prober = HostProber(state / "probe.json")
         self._copies = HostCopies(state, address, lambda word: self.say(word))
         self._over = asyncio.Event()
-        self.has_expired = asyncio.Event()  # its lease ran out, and nothing runs
+        self.has_expired = asyncio.Event()  # its lease ran out or never came, and nothing runs
         self.is_for_one = False  # attempt, with which it leaves
         self.has_finished = asyncio.Event()  # that attempt is over, or none has come
         self._only: Key | None = None
@@ -206,7 +206,8 @@ class Agent:
                 self._check_lease()
                 self._look()
                 self._end_strays()
-                if self._has_lapsed and not self._running():
+                is_unheard = not self._lease_s and now_s() - self._begun_s > UNUSED_S
+                if (self._has_lapsed or is_unheard) and not self._running():
                     self.has_expired.set()
                 for attempt in self._running():
                     if attempt.kill_s is not None and now_s() >= attempt.kill_s:
