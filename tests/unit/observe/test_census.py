@@ -179,14 +179,19 @@ def test_a_gang_is_named_once_it_leaves_the_interval_and_never_without_a_model()
 
 def test_metrics_have_both_steps_of_each_gang_that_reports() -> None:
     likely = likely_step(STATE, STATE.jobs["a"])
-    samples = list(of_steps(STATE, lambda uid, attempt: (told(2 * likely.seconds), 0.0)))
+
+    def sampled(now: Any) -> list[Any]:
+        agents: Any = SimpleNamespace(progress=lambda uid, attempt: now)
+        return list(of_steps(STATE, agents))
+
+    samples = sampled((told(2 * likely.seconds), 0.0))
     assert samples == [
         (c.JOB_STEP, ("a",), 2 * likely.seconds),
         (c.JOB_MODEL_STEP, ("a",), likely.seconds),
         (c.JOB_SLOWER, ("a",), True),
     ]
-    assert not list(of_steps(STATE, lambda uid, attempt: None))
-    assert not list(of_steps(STATE, lambda uid, attempt: (told(None), 0.0)))
+    assert not sampled(None)
+    assert not sampled((told(None), 0.0))
 
 
 def test_the_first_certificate_and_token_to_expire_count(tmp_path: Path) -> None:
