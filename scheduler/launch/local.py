@@ -81,24 +81,29 @@ class LocalAgents(Substrate):
             is_local=True,
         )
         while True:
-            while _is_used(state):  # by an agent that a server before this one has started
-                await asyncio.sleep(_AGAIN_S)
-            with (state / "agent.log").open("ab") as out:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "scheduler.agent.program",
-                    msgspec.json.encode(options),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    start_new_session=True,
-                )
-            self._processes[host] = process
-            (state / "agent.pid").write_text(f"{process.pid}\n", encoding="ascii")
+            process = self._processes.get(host)  # of a keeper before this one
+            if process is None or process.returncode is not None:
+                process = self._processes[host] = await self._start_agent(state, options)
             code = await process.wait()
             log.warning("the agent of %s has ended (%d); starting another one", host, code)
             await asyncio.sleep(_AGAIN_S)
+
+    async def _start_agent(self, state: Path, options: AgentOptions) -> asyncio.subprocess.Process:
+        while _is_used(state):  # by an agent that a server before this one has started
+            await asyncio.sleep(_AGAIN_S)
+        with (state / "agent.log").open("ab") as out:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "scheduler.agent.program",
+                msgspec.json.encode(options),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        (state / "agent.pid").write_text(f"{process.pid}\n", encoding="ascii")
+        return process
 
     async def close(self) -> None:
         """End the agents, and what they run."""
