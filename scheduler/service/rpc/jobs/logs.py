@@ -122,7 +122,8 @@ class LogServicer(Servicer):
         wanted = agent_pb2.OpenChannel(key=key, rank=rank, log=log)
         async with aclosing(self._backend.agents.channels.connect(host, wanted)) as pieces:
             async for piece in pieces:
-                yield piece.data
+                if piece.data:  # else it is the end
+                    yield piece.data
 
     def _now(self, job: Job) -> Job:
         return self._backend.writer.state.find(job.name, job.uid) or job
