@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from copy import copy
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -230,12 +231,9 @@ class QuotaBook:
             self.take(leaf, hosts)
 
     def copy(self) -> QuotaBook:
-        copied: QuotaBook = QuotaBook.__new__(QuotaBook)
-        copied.nodes, copied.is_open = self.nodes, self.is_open
+        copied = copy(self)
         copied.held, copied._own = self.held.copy(), self._own.copy()
-        copied._promise = self._promise.copy()
-        copied._below = self._below.copy()
-        copied.promised = self.promised
+        copied._promise, copied._below = self._promise.copy(), self._below.copy()
         return copied
 
     def take(self, leaf: str, hosts: int, borrowed: int = 0) -> None:

@@ -7,6 +7,8 @@ number and, where a guarantee has a shape, by place.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from copy import copy
+from functools import cached_property
 
 from muster.structs import replace, struct
 from placement.fabric import hostset
@@ -73,8 +75,6 @@ class Quotas:
         self._tenants, self._fabric = state.tenants, state.loaded_fabric
         self._empty, self._accounts = empty_book(state.tenants, self._fabric), state.accounts
         self._by_name, self.is_open = self._empty.nodes, self._empty.is_open
-        self._book: QuotaBook | None = None
-        self._taken: list[tuple[str, int, int]] = []  # what the book has to say besides
         accounts = state.accounts.items() if state.index.shared else ()
         self._part_gpus = {name: account.part_gpus for name, account in accounts}  # by tenant
         self._borrowed: dict[str, HostSet] = {}  # others' spares, by the tenant that uses them
@@ -90,23 +90,21 @@ class Quotas:
         self._kept: dict[str, HostSet] | None = None
         self._memo: dict[Hashable, Allowance] = {}
 
-    @property
+    @cached_property
     def book(self) -> QuotaBook:
-        """Number of hosts that each tenant holds. Made when it is first read: where nobody is
-        promised or denied anything, few decisions read it."""
-        if self._book is None:
-            self._book = self._empty.copy()
-            held = [(name, of.held, 0) for name, of in self._accounts.items() if of.held]
-            for leaf, hosts, borrowed in (*held, *self._taken):
-                self._book.take(leaf, hosts, borrowed)
-        return self._book
+        """Number of hosts that each tenant holds; of none where nobody is promised or denied
+        anything, for then nothing depends on it."""
+        if self.is_open:
+            return self._empty
+        book = self._empty.copy()
+        for name, account in self._accounts.items():
+            book.take(name, account.held)
+        return book
 
     def _take(self, leaf: str, hosts: int, borrowed: int = 0) -> None:
         """`leaf` takes hosts, see `QuotaBook.take`."""
-        if self._book is None:
-            self._taken.append((leaf, hosts, borrowed))
-        else:
-            self._book.take(leaf, hosts, borrowed)
+        if not self.is_open:
+            self.book.take(leaf, hosts, borrowed)
 
     def allowance(self, job: Job, free: HostSet) -> Allowance:
         """Return what hosts the tenant of `job` may take of `free`. Answers are remembered until
@@ -262,18 +260,10 @@ class Quotas:
 
     def copy(self) -> Quotas:
         """Return a copy, to try something out."""
-        copied: Quotas = Quotas.__new__(Quotas)
-        copied._tenants, copied._fabric, copied._by_name = (
-            self._tenants,
-            self._fabric,
-            self._by_name,
-        )
-        copied._empty, copied._accounts = self._empty, self._accounts
-        copied.is_open, copied._held = self.is_open, self._held.copy()
-        copied._knows_hosts = self._knows_hosts
-        copied._book = None if self._book is None else self._book.copy()
-        copied._taken = [*self._taken]
-        copied._unhealthy, copied._borrowed = self._unhealthy, self._borrowed.copy()
+        copied = copy(self)
+        if not self.is_open:
+            copied.book = self.book.copy()
+        copied._held, copied._borrowed = self._held.copy(), self._borrowed.copy()
         copied._part_gpus = self._part_gpus.copy()
         copied._lent = None if self._lent is None else self._lent.copy()
         copied._kept, copied._memo = None, {}
