@@ -435,7 +435,7 @@ def queue_order(state: State, now_ns: int, options: SchedulingOptions) -> list[s
     """The names of the queued jobs as a decision looks at them, when none starts."""
     policy = queue_policy(options.policy)
     order = policy.order(policy.context(state, now_ns, options, state.free))
-    return [job.name for job in order.jobs(lambda: None)]
+    return [job.name for job in order.jobs(lambda *_: False)]
 
 
 def running(state: State) -> set[str]:

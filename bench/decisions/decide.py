@@ -2,13 +2,13 @@
 
     python -m bench.decisions.decide [--json FILE]
 
-3,072 hosts (roce-24k), 1,000 gangs running, 10,000 waiting, of mixed size. Three questions:
-nothing can start; a tenth of the gangs ends at once; one small job is submitted. Greedy
-counts slots: in the order of the queue, the first free hosts in fabric order, no
-reservations. Both are judged by the referee. Times are of the processor, for a decision
-is one thread and the machine may be shared. A decision ends when it has started 128
-hosts' worth; the table has the first decision's time, and the starts of all of them until
-nothing more starts. The exit code is 1 when a target is missed.
+3,072 hosts (roce-24k), 1,000 gangs running, 10,000 waiting, of mixed size; of one tenant, of 22,
+and of 22 with 50 priorities. Three questions: nothing can start; a tenth of the gangs ends at
+once; one small job is submitted. Greedy counts slots: in the order of the queue, the first free
+hosts in fabric order, no reservations. Both are judged by the referee. Times are of the
+processor, for a decision is one thread and the machine may be shared. A decision ends when it has
+started 128 hosts' worth; the table has the first decision's time, and the starts of all of them
+until nothing more starts. The exit code is 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
+from muster.structs import replace
 from placement.fabric import hostset
 from placement.fabric.reader import preset
 from placement.objective.cut import cut
@@ -35,7 +36,8 @@ from scheduler.core.tenancy.quota_check import Quotas
 from tests.build import admitted, committed, end, loaded, run, submit
 
 RUNNING, WAITING, REPEATS = 1_000, 10_000, 15
-IDLE_MS, BATCH_MS, SUBMIT_MS = 100, 1_000, 50
+PRIORITIES = 50
+IDLE_MS, BATCH_MS, SUBMIT_MS, LEVELS_MS = 100, 1_000, 50, 250  # the last: with priorities
 RUNNING_HOSTS = (1, 1, 1, 2, 2, 3, 4, 4, 6)
 WAITING_HOSTS = (1, 1, 1, 1, 2, 2, 2, 4, 4, 8, 8, 16, 32, 64, 128)
 NOW_NS = 3_600 * SECOND_NS
@@ -74,7 +76,7 @@ class DecisionRow:
         return self.median_ms < self.target_ms
 
 
-def cluster(tenants: Tenants | None, seed: int = 1) -> State:
+def cluster(tenants: Tenants | None, priorities: int, seed: int = 1) -> State:
     """Return the cluster and its queue, after decisions until nothing more starts."""
     rng = random.Random(seed)
     state = loaded(preset("roce-24k"))
@@ -85,8 +87,11 @@ def cluster(tenants: Tenants | None, seed: int = 1) -> State:
         state = run(state, job(f"r{number}", rng.choice(RUNNING_HOSTS), rng, rng.choice(leaves)))
     state = settled(state, 0)
     for number in range(WAITING):
-        hosts = rng.choice(WAITING_HOSTS)
-        state = replay(admitted(state, job(f"q{number}", hosts, rng, rng.choice(leaves)), 1), state)
+        asked = job(f"q{number}", rng.choice(WAITING_HOSTS), rng, rng.choice(leaves))
+        if priorities > 1 and not asked.spec.priority_class:
+            level = rng.randrange(priorities)
+            asked = replace(asked, spec=replace(asked.spec, priority=level))
+        state = replay(admitted(state, asked, 1), state)
     return settled(state, NOW_NS)
 
 
@@ -166,9 +171,10 @@ def measured(question: str, target_ms: int, state: State) -> DecisionRow:
     )
 
 
-def rows(tenants: Tenants | None) -> list[DecisionRow]:
-    state = cluster(tenants)
+def rows(tenants: Tenants | None, priorities: int = 1) -> list[DecisionRow]:
+    state = cluster(tenants, priorities)
     who = f"{len(tenants.tenants)} tenants" if tenants else "one tenant"
+    who += f", {priorities} levels" if priorities > 1 else ""
     ended = run(state, *(end(name) for name in state.index.running[::10]), now_ns=NOW_NS)
     # Hosts that the queue leaves: a short job of one host fits beside the reservation.
     gone = iter(state.index.running)
@@ -181,21 +187,21 @@ def rows(tenants: Tenants | None) -> list[DecisionRow]:
     return [
         measured(f"{free} free, nothing can start, {who}", IDLE_MS, idle),
         measured(f"{len(state.index.running[::10])} gangs end, {who}", BATCH_MS, ended),
-        measured(f"one small job more, {who}", SUBMIT_MS, small),
+        measured(f"one small job more, {who}", LEVELS_MS if priorities > 1 else SUBMIT_MS, small),
     ]
 
 
 def table(found: Sequence[DecisionRow]) -> str:
     head = ("question", "median", "worst", "target", "starts", "hosts", "zone cut")
-    lines = [f"{head[0]:44}" + "".join(f"{word:>10}" for word in head[1:])]
+    lines = [f"{head[0]:54}" + "".join(f"{word:>10}" for word in head[1:])]
     for row in found:
         lines.append(
-            f"{row.question:44}{row.median_ms:7.1f} ms{row.worst_ms:7.1f} ms"
+            f"{row.question:54}{row.median_ms:7.1f} ms{row.worst_ms:7.1f} ms"
             f"{row.target_ms:7d} ms{row.started:10,}{row.hosts:10,}{row.cut_bytes:10,}"
             f"{'' if row.is_met else '  MISSED'}"
         )
         lines.append(
-            f"{'  greedy, first fit':44}{row.greedy_ms:7.1f} ms{'':20}"
+            f"{'  greedy, first fit':54}{row.greedy_ms:7.1f} ms{'':20}"
             f"{row.greedy_started:10,}{row.greedy_hosts:10,}{row.greedy_cut_bytes:10,}"
         )
     return "\n".join(lines)
@@ -205,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.decisions.decide")
     parser.add_argument("--json", help="write the rows to this file")
     options = parser.parse_args(arguments)
-    found = [*rows(None), *rows(TEAMS)]
+    found = [*rows(None), *rows(TEAMS), *rows(TEAMS, PRIORITIES)]
     print(f"{preset('roce-24k').host_count:,} hosts, {RUNNING:,} gangs, {WAITING:,} waiting")
     print(table(found))
     if options.json:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import cache, partial
-from itertools import chain
 
 from scheduler.core.capacity.grow import growths
 from scheduler.core.capacity.placer import Placer, make_placer
@@ -39,6 +38,7 @@ from scheduler.core.model.scheduling_options import Overrun, SchedulingOptions
 from scheduler.core.model.state import State, waiting_size
 from scheduler.core.policies.tenants import Tenants
 from scheduler.core.queue.cycle import SchedulingCycle
+from scheduler.core.queue.equivalence import has_strikes
 from scheduler.core.queue.order import by_arrival
 from scheduler.core.queue.policies import queue_policy, reserves_by_size
 from scheduler.core.queue.policies.fifo import FIFO
@@ -148,8 +148,8 @@ def _lacks_hosts(state: State, now_ns: int, options: SchedulingOptions) -> bool:
     if first.needed <= free:
         return False
     is_alone = policy is FIFO or len(index.queue) == 1
-    least = (waiting_size(first),) if is_alone else state.least_waiting
-    if any(size is None or size[0][3] or size[1] <= free for size in least):
+    least = waiting_size(first) if is_alone else next(iter(state.waiting_sizes))
+    if least is None or least[0] <= free:
         return False
     ends = next(state.releases.since((1,)), None)
     return ends is None or ends.end_ns > now_ns  # else it may be that one has to be kept
@@ -218,6 +218,5 @@ def _waits_plainly(state: State, cycle: SchedulingCycle) -> bool:
     nobody waits for a host that stopped it to be forgotten."""
     if cycle.is_anybody_late:
         return False
-    kinds = [size[0] for size in state.least_waiting if not size[1]]
-    odd = chain.from_iterable(state.waiting_sizes.between((kind,), (kind, 1)) for kind in kinds)
-    return not any(state.jobs[size[-1]].strikes for size in odd)
+    by_tenant = state.index.queue.by_group(lambda name: state.jobs[name].tenant)
+    return not any(has_strikes(names, state.jobs) for names in by_tenant.values())

@@ -81,6 +81,4 @@ def test_sorted_values_are_a_sorted_list(changes: list[tuple[int, bool]]) -> Non
         for value in range(10):
             below = [each for each in sorted(plain) if each < value]
             assert list(values.before(value)) == below[::-1]
-            assert values.between(value, 7) == [e for e in sorted(plain) if value <= e < 7]
-            assert values.first(value) == next((e for e in sorted(plain) if e >= value), None)
             assert list(values.since(value)) == sorted(plain)[len(below) :]

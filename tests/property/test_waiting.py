@@ -1,9 +1,12 @@
-"""Jobs of the queue that are not asked would not have started one by one, and a
+"""Neighbours in the queue that are passed over together would not have started one by one, and a
 plan that says it is the last leaves nothing to start to the next decision."""
 
 import gc
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import accumulate
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +15,14 @@ from hypothesis import strategies as st
 from placement.fabric.constraints import Constraints
 from scheduler.core import Plan, SchedulingOptions, State, decide, replay
 from scheduler.core.collections import name_list
+from scheduler.core.collections.name_list import Chunk, NameList
 from scheduler.core.model.commands import LoadTenants, UpdateJob
 from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.plan import Start
-from scheduler.core.model.state import waiting_size
 from scheduler.core.policies.tenants import OPEN, Aging, PriorityClass, Tenant, Tenants
 from scheduler.core.queue import cycle
 from scheduler.core.queue.cycle import SchedulingCycle
-from scheduler.core.queue.order import QueueWalk
+from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from tests.build import committed, end, fabric, fail, loaded, repair, run, spec, submit
 from tests.property.driver import tried
 
@@ -68,12 +71,31 @@ def arrived(state: State, now_s: int, at: int, job: JobDrawn) -> State:
 
 
 def check_found(state: State) -> None:
-    """The sizes that are kept are those that would be found now."""
-    assert [*state.waiting_sizes] == sorted(filter(None, map(waiting_size, state.jobs.values())))
+    """What stands with each part of the queue is what would be found now."""
+    assert isinstance(state.index.queue, NameList)
+    for part in state.index.queue.parts:
+        assert [name for block in part.blocks for name in block] == list(part)
+        assert part.block_ends == [*accumulate(len(block) for block in part.blocks)]
+        for limit_s in (None, 0, 5, 20, 59, 60, 300):
+            limit_ns = None if limit_s is None else limit_s * SECOND_NS
+            kept, fresh = outermost(part, state.jobs, limit_ns), Chunk(part)
+            fresh._blocks = (fresh,)  # of all jobs at once
+            assert shown(kept) == shown(outermost(fresh, state.jobs, limit_ns))
 
 
-def never(*_: object) -> None:
-    """Say that nothing is known."""
+def shown(jobs: Iterable[Job]) -> list[Any]:
+    """What a decision makes of jobs: who is who of those that are alike is all one."""
+    return sorted(
+        {repr((j.likeness, j.limit_ns, j.needed, j.sizes, bool(j.strikes))) for j in jobs}
+    )
+
+
+def every_job(desk: SchedulingCycle) -> Iterator[Job]:
+    return desk.order.jobs(lambda *_: False)
+
+
+def never(*_: object) -> bool:
+    return False
 
 
 @settings(max_examples=25)
@@ -81,19 +103,21 @@ def never(*_: object) -> None:
     st.lists(ROUND, min_size=1, max_size=6),
     st.sampled_from(["production", "easy", "fifo"]),
     st.sampled_from([4, 128]),
-    st.sampled_from([1, 6]),
+    st.sampled_from([1, 3]),
     st.sampled_from(PLAIN),
 )
 def test_a_plan_is_the_same_as_one_by_one_and_after_the_last_nothing_starts(
     rounds: list[tuple[list[JobDrawn], int, list[tuple[int, int]], int | None]],
     policy: str,
     batch: int,
-    long: int,
+    few: int,
     tenants: Tenants,
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(name_list, "MOST", 8)
-        patched.setattr(cycle, "LONG_QUEUE", long)
+        patched.setattr(name_list, "BLOCK", 2)
+        patched.setattr(cycle, "FEW_STARTABLE", few)
+        patched.setattr(cycle, "MOST_STARTABLE", 2 * few)
         limits = SchedulingOptions(policy=policy, batch_hosts=batch)
         state = run(EMPTY, LoadTenants(tenants))
         for at, (jobs, ending, updates, host) in enumerate(rounds):
@@ -118,7 +142,7 @@ def test_a_plan_is_the_same_as_one_by_one_and_after_the_last_nothing_starts(
                 check_found(state)
                 plan = decide(state, now_ns, limits)
                 with pytest.MonkeyPatch.context() as one_by_one:
-                    one_by_one.setattr(SchedulingCycle, "_startable", never)
+                    one_by_one.setattr(SchedulingCycle, "_jobs_to_ask", every_job)
                     one_by_one.setattr(sys.modules[decide.__module__], "_lacks_hosts", never)
                     assert decide(state, now_ns, limits) == plan
                 version = state.version
@@ -173,22 +197,24 @@ def test_of_a_long_queue_few_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     for at in range(3_000):
         state = arrived(state, 0, at, waiting[at % 3])
     asked = list[str]()
-    each = SchedulingCycle._waits_up_to
+    each = SchedulingCycle._waits_again
 
-    def counted(cycle: SchedulingCycle, job: Job) -> int:
+    def counted(cycle: SchedulingCycle, job: Job) -> bool:
         asked.append(job.name)
         return each(cycle, job)
 
-    monkeypatch.setattr(SchedulingCycle, "_waits_up_to", counted)
+    monkeypatch.setattr(SchedulingCycle, "_waits_again", counted)
     plan = decide(state, 0, SchedulingOptions())
 
     assert not plan.actions
     assert len(asked) < 20
 
 
-def desks() -> set[SchedulingCycle | QueueWalk]:
+def desks() -> set[SchedulingCycle | EquivalenceCache]:
     # By type(): isinstance asks weak proxies of others, which may have lost what they stood for.
-    return {found for found in gc.get_objects() if type(found) in (SchedulingCycle, QueueWalk)}
+    return {
+        found for found in gc.get_objects() if type(found) in (SchedulingCycle, EquivalenceCache)
+    }
 
 
 def test_nothing_of_a_decision_is_left_to_the_collector_of_cycles() -> None:

@@ -71,17 +71,5 @@ class SortedValues(Generic[_V]):
             yield from reversed(chunk[: bisect_left(chunk, end)])
         yield from chain.from_iterable(map(reversed, reversed(self._chunks[:at])))
 
-    def first(self, least: Any) -> _V | None:
-        """Return the first value that is not below `least`; None where there is none."""
-        at = self._chunk(least)
-        chunk = self._chunks[at] if at < len(self._chunks) else ()
-        return chunk[bisect_left(chunk, least)] if chunk else None
-
-    def between(self, least: Any, end: Any) -> list[_V]:
-        """Return the values from `least` to below `end`, in order. Cost: as of `since`."""
-        first, last = self._chunk(least), self._chunk(end)
-        values = [*chain.from_iterable(self._chunks[first : last + 1])]
-        return values[bisect_left(values, least) : bisect_left(values, end)]
-
     def __iter__(self) -> Iterator[_V]:
         return chain.from_iterable(self._chunks)

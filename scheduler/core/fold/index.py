@@ -27,7 +27,7 @@ from scheduler.core.model.state import RETAINED, Host, State
 from scheduler.core.model.window import Booking
 from scheduler.core.policies.job_terms import SavedCheckpoint
 from scheduler.core.rules.eligibility import eligible_ns, wake_ns
-from scheduler.core.tenancy.ownership import charged, queue_run
+from scheduler.core.tenancy.ownership import charged
 
 
 def check_move(before: Job, move: JobMove, now: Job) -> None:
@@ -89,16 +89,14 @@ def _waiting(state: State, before: Job | None, after: Job | None, is_last: bool)
         if old.eligible_ns is None:
             deferred = without_entry(deferred, old.name)
         else:
-            run = queue_run(old, state.tenants)
-            queue = queue.without(old.name, old.order, lambda name: jobs[name].order, run)
+            queue = queue.without(old.name, old.order, lambda name: jobs[name].order, old.tenant)
     if new is not None:
         if new.eligible_ns is None:
             at_ns = wake_ns(new)
             if moves or deferred[new.name] != at_ns:
                 deferred = with_entry(deferred, new.name, at_ns)
         elif moves:  # a requeued job keeps its seniority
-            run = queue_run(new, state.tenants)
-            queue = queue.having(new.name, new.order, lambda name: jobs[name].order, run)
+            queue = queue.having(new.name, new.order, lambda name: jobs[name].order, new.tenant)
     dependants = _dependants(index.dependants, old, new)
     if queue is index.queue and deferred is index.deferred and dependants is index.dependants:
         return index

@@ -32,13 +32,10 @@ from scheduler.core.policies.health_signals import AGENT_AWAITED
 from scheduler.core.policies.tenants import OPEN, Tenants
 
 Arrival = tuple[int, int, str]  # when a job was submitted, its sequence and its name
-FOR_EVER_NS = 1 << 62
-# Of a job: tenant, priority, whether it is preemptible, GPUs of a part of a host, whether it has
-# run before, whether it states no time limit.
-WaitingKind = tuple[str, int, bool, int, bool, bool]
-# Kind of a waiting job, hosts that it needs, its time limit, its sequence and its name. 0 hosts:
-# whether it may start depends on more than these, as for an elastic job.
-WaitingSize = tuple[WaitingKind, int, int, int, str]
+NO_LIMIT_NS = 1 << 62  # stands for the time limit of a job that states none
+# Hosts that a waiting job needs, its time limit, its sequence and its name. 0 hosts: whether it may
+# start depends on more than the hosts and the time that it needs, as for an elastic job.
+WaitingSize = tuple[int, int, int, str]
 
 RETAINED = 1_000  # ended jobs of one tenant kept at hand; older ones are in the log alone
 
@@ -281,19 +278,8 @@ class State:
 
     @property
     def waiting_sizes(self) -> SortedValues[WaitingSize]:
-        """Jobs of the queue, of each kind by the hosts and the time that they need. Cost: as of
-        `releases`."""
+        """Jobs of the queue by the hosts and the time that they need. Cost: as of `releases`."""
         return self._ranked_jobs.ranks(waiting_size)
-
-    @property
-    def least_waiting(self) -> Iterator[WaitingSize]:
-        """Return the smallest job of each kind. Cost: O(log jobs) for each kind."""
-        sizes = self.waiting_sizes
-        least = sizes.first(())
-        while least is not None:
-            yield least
-            *kind, has_no_limit = least[0]
-            least = sizes.first(((*kind, has_no_limit + 1),))
 
     @property
     def arrivals(self) -> SortedValues[Arrival]:
@@ -332,10 +318,9 @@ def waiting_size(job: Job) -> WaitingSize | None:
     queue."""
     if job.gang is not None or job.eligible_ns is None:
         return None
-    size = job.tenant, job.priority, job.is_preemptible, job.part_gpus
-    kind = *size, job.attempt > 0, job.limit_ns is None
-    needed = 0 if job.has_choice or job.strikes else job.needed
-    return kind, needed, job.limit_ns or 0, job.sequence, job.spec.name
+    is_odd = job.has_choice or job.part_gpus or job.strikes or job.is_preemptible
+    limit_ns = NO_LIMIT_NS if job.limit_ns is None else job.limit_ns
+    return (0 if is_odd else job.needed), limit_ns, job.sequence, job.spec.name
 
 
 def _release(job: Job) -> Release | None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator
+from functools import partial
+from itertools import islice, takewhile
+from operator import gt
 
 from muster.structs import replace
 from placement.fabric import hostset
@@ -16,18 +19,20 @@ from scheduler.core.capacity.eviction import parted
 from scheduler.core.capacity.placer import Placer, on_part
 from scheduler.core.capacity.shrink_options import Victims
 from scheduler.core.capacity.victims import freed, unneeded
-from scheduler.core.model.job import Job
+from scheduler.core.collections.name_list import Chunk
+from scheduler.core.model.job import SECOND_NS, Job
 from scheduler.core.model.plan import Action, BackfillReservation, Start
 from scheduler.core.model.scheduling_options import (
     SchedulingOptions,
     expected_end_ns,
     time_limit_ns,
 )
-from scheduler.core.model.state import FOR_EVER_NS, State, WaitingSize
+from scheduler.core.model.state import NO_LIMIT_NS, State
 from scheduler.core.preemption.stage import PreemptionStage, note_evictions
 from scheduler.core.queue.backfill import Backfill, LimitReservations, draws_alike
+from scheduler.core.queue.equivalence import EquivalenceCache, outermost
 from scheduler.core.queue.idle_spares import QueueLoans
-from scheduler.core.queue.policies import queue_policy
+from scheduler.core.queue.policies import queue_policy, reserves_by_size
 from scheduler.core.queue.policy import QueueOrder, ask_all
 from scheduler.core.queue.shared_hosts import SharedHosts
 from scheduler.core.queue.verdict import QueueVerdict, WaitReason
@@ -36,7 +41,9 @@ from scheduler.core.tenancy.guarantees import highest
 from scheduler.core.tenancy.quota import UNLIMITED
 from scheduler.core.tenancy.quota_check import Allowance
 
-LONG_QUEUE = 16  # with fewer jobs each is looked at
+# Beside a reservation fewer jobs than these are asked without a walk along the queue: all that need
+# no more hosts than are free, or, where these are as many as the first number, `_startable`.
+FEW_STARTABLE, MOST_STARTABLE = 6, 32
 BACKFILLED = "backfilled: it started before an earlier job, which waits for hosts"
 
 
@@ -95,75 +102,96 @@ class SchedulingCycle:
         self._everything = hostset.full(state.loaded_fabric.host_count)
         self._started_hosts = 0
         self._is_anybody_blocked = False  # whether a job that comes first waits
-        self._has_waited = False  # whether any job does
         self.is_through = False  # nobody is left in the queue who was not asked, and might start
         self._free_count = free.bit_count()
         # What is found for jobs of one kind, until somebody takes hosts.
         self._opened: dict[Hashable, Allowance] = {}
-        # Sizes of jobs that are known to wait, from the least to the most, by kind.
-        self._waiting: dict[Hashable, tuple[int, int]] = {}
+        self._waiting = EquivalenceCache()
+        # Whether free hosts and the reservation alone say who may start.
+        self._is_by_size = (
+            reserves_by_size(policy)
+            and self._is_open
+            and not self._has_windows
+            and self.preempting.is_idle
+            and not (policy.may_borrow and state.tenants.has_preemptible)
+            and not self.affinity.has_reads
+        )
+        self._may_start: dict[int, Job] = {}  # one of neighbours in the queue, by which these are
 
     def starts(self) -> Iterator[tuple[Job, Placement]]:
         """Yield starts in queue order, until no later job can start or enough have."""
-        for job in self.order.jobs(self._startable):
+        for job in self._jobs_to_ask():
             # Until somebody waits no job can be known to wait for the same reason.
-            outcome = None if self._has_waited and self._waits_again(job) else self._outcome(job)
+            is_first = self._is_by_size and not self._is_anybody_blocked
+            outcome = None if not is_first and self._waits_again(job) else self._outcome(job)
             if isinstance(outcome, Placement):
                 yield job, backfilled(outcome) if self._is_anybody_blocked else outcome
             elif outcome not in (None, WaitReason.LIMIT):  # a limit holds back its tenant alone
                 self._is_anybody_blocked = True
-            self._has_waited |= not isinstance(outcome, Placement)
             self.is_through = self._is_done(job)
             if self._started_hosts >= self._options.batch_hosts or self.is_through:
                 return
         self.is_through = True
 
-    def _startable(self) -> list[list[WaitingSize]] | None:
-        """Return the jobs that may start, by kind and in any order; None: it is not known. Windows
-        may part jobs by their time limits in more than two, and limits on kinds of hosts by the
-        labels that they want."""
-        is_short = len(self._state.index.queue) < LONG_QUEUE
-        if is_short or not self._has_waited or self._has_windows or self._has_kind_limits:
-            return None
-        sizes, first, startable = self._state.waiting_sizes, self._first(), []
-        parted_ns = 0 if first is None else max(0, first.start_ns - self._now_ns + 1)
-        for least in self._state.least_waiting:
-            kind, needed, *_, name = least
-            if not needed:
-                startable.append(sizes.between((kind,), (kind, 1)))
-            if kind[-1] or not parted_ns:  # the reservation, if any, tells none of them apart
-                lasts_ns = time_limit_ns(self._jobs[name], self._options) if kind[-1] else 0
-                of_kind = self._startable_of(least, 0, FOR_EVER_NS, lasts_ns)
-            else:
-                of_kind = self._startable_of(least, parted_ns, FOR_EVER_NS, parted_ns)
-                of_kind += self._startable_of(least, 0, parted_ns, 0)
-            if of_kind:
-                startable.append(of_kind)
-        return startable
+    def _jobs_to_ask(self) -> Iterator[Job]:
+        """Yield the jobs in order without those that are known to wait."""
+        key, place = self.order.key, tuple[int, ...]()
+        if self._is_by_size and key is not None:
+            queue = self.order.jobs(ask_all)
+            for job in queue:
+                yield job
+                if self._is_anybody_blocked:
+                    place = key(job)
+                    break
+            if next(queue, None) is None:
+                return
+            behind = None if self._first() is None else self._few_startable()
+            if behind is not None:
+                yield from sorted((job for job in behind if key(job) > place), key=key)
+                return
+        # Windows may part jobs by their time limits in more than two, and limits on kinds of hosts
+        # by the labels that they want.
+        is_parted = self._has_windows or self._has_kind_limits
+        for job in self.order.jobs(ask_all if is_parted else self._all_wait):
+            if key is None or key(job) > place:
+                yield job
 
-    def _startable_of(
-        self, least: WaitingSize, low_ns: int, high_ns: int, lasts_ns: int
-    ) -> list[WaitingSize]:
-        """Return the jobs of the kind of `least`, the smallest one, with time limits from `low_ns`
-        to below `high_ns` that may start: one that waits holds back those that need more hosts.
-        `lasts_ns`: as long as some such job. Cost: O(log jobs) for each size that is looked at."""
-        sizes, startable, kind = self._state.waiting_sizes, list[WaitingSize](), least[0]
-        key = self._kind(self._jobs[least[-1]], self._now_ns + lasts_ns)
-        waits_from, waits_to = self._waiting.get(
-            key, (0, 0)
-        )  # of other kinds that are left as much
-        needed, end = max(1, least[1]), waits_from if waits_to >= UNLIMITED else UNLIMITED
-        while needed < end and (size := sizes.first((kind, needed, low_ns))) is not None:
-            if size[0] != kind:
-                break
-            needed = size[1]
-            if low_ns <= size[2] < high_ns:
-                most = self._waits_up_to(self._jobs[size[-1]])
-                if most < needed:
-                    startable += sizes.between((kind, needed, low_ns), (kind, needed, high_ns))
-                needed = max(needed, most)
-            needed += size[2] >= low_ns
-        return startable
+    def _few_startable(self) -> list[Job] | None:
+        """Return the jobs that may start beside the reservation, in any order; None: too many."""
+        sizes = self._state.waiting_sizes.before((self._free_count + 1,))
+        few = [self._jobs[size[-1]] for size in islice(sizes, FEW_STARTABLE)]
+        if len(few) == FEW_STARTABLE:
+            few = [*islice(self._startable(), MOST_STARTABLE)]
+        return few if len(few) < MOST_STARTABLE else None
+
+    def _startable(self) -> Iterator[Job]:
+        """Yield the jobs that may start beside the reservation, in any order.
+
+        Of the jobs that end before it begins, one that waits holds back all that need more hosts;
+        so it is among those that end later. Cost: O(log jobs) for each size that is looked at, and
+        for each job.
+        """
+        first, sizes = self._first(), self._state.waiting_sizes
+        assert first is not None
+        parted_ns = first.start_ns - self._now_ns
+        assumed_ns = self._options.assumed_limit_s * SECOND_NS
+        spans = [
+            (0, parted_ns + 1, False),
+            (parted_ns + 1, NO_LIMIT_NS, True),
+            (NO_LIMIT_NS, NO_LIMIT_NS + 1, assumed_ns > parted_ns),
+        ]
+        needed = 0
+        while spans and (least := next(sizes.since((needed,)), None)) is not None:
+            needed = least[0]
+            for low_ns, high_ns, outlasts in spans if needed else [(0, NO_LIMIT_NS + 1, False)]:
+                alike = takewhile(partial(gt, (needed, high_ns)), sizes.since((needed, low_ns)))
+                for at, size in enumerate(alike):
+                    job = self._jobs[size[-1]]
+                    if needed and not at and self._waits_again(job):
+                        spans = [span for span in spans if span[-1] is not outlasts]
+                        break
+                    yield job
+            needed += 1
 
     def start(self, job: Job, placement: Placement) -> Start:
         """Return the action of one of `starts`."""
@@ -183,20 +211,31 @@ class SchedulingCycle:
 
     def _waits_again(self, job: Job) -> bool:
         """Whether `job` waits as others before it do."""
-        return not job.has_choice and job.needed <= self._waits_up_to(job)
-
-    def _waits_up_to(self, job: Job) -> int:
-        """How large a job like `job` may be to wait without being asked further; less than it needs
-        if it is to be asked."""
+        if job.has_choice:
+            return False
         end_ns = self._now_ns + time_limit_ns(job, self._options)
         kind = self._kind(job, end_ns)
-        least, most = self._waiting.get(kind, (1, 0))
-        if least <= job.needed <= most:
-            return most
-        most = self._find_most(job, end_ns, kind)
+        if self._waiting.has(job.needed, kind):
+            return True
+        most = self._waits_up_to(job, end_ns, kind)
         if job.needed <= most:
-            self._waiting[kind] = job.needed, most
-        return most
+            self._waiting.add(kind, job.needed, most)
+        return job.needed <= most
+
+    def _all_wait(self, part: Chunk, head: Job) -> bool:
+        """Whether they wait, as far as can be told without asking any of them. `head`: the next
+        one, which is asked first, and after it who was in the way before: who might start tells as
+        much as all."""
+        known = self._may_start.get(id(part), head)
+        if not (self._waits_again(head) and self._waits_again(known)):
+            return False
+        first = self._first()
+        parted_ns = None if first is None else first.start_ns - self._now_ns
+        for job in outermost(part, self._jobs, parted_ns):
+            if not self._waits_again(job):
+                self._may_start[id(part)] = job
+                return False
+        return True
 
     def _kind(self, job: Job, end_ns: int) -> Hashable:
         """Return a key that is equal for jobs to which a decision leaves the same hosts. Tenant and
@@ -209,9 +248,10 @@ class SchedulingCycle:
             return (job.is_preemptible, job.strikes, job.part_gpus, outlasts, windows)
         return (job.likeness, self.quotas.allowance_key(job), outlasts, windows)
 
-    def _find_most(self, job: Job, end_ns: int, kind: Hashable) -> int:
-        """As `_waits_up_to`: quotas and reservations leave it too little, and all that could come
-        of it has been tried for others."""
+    def _waits_up_to(self, job: Job, end_ns: int, kind: Hashable) -> int:
+        """How large a job like `job` may be to wait without being asked further: quotas and
+        reservations leave it too little, and all that could come of it has been tried for
+        others. Less than it needs if it is to be asked."""
         if job.part_gpus and self._shared.with_room(job.part_gpus):
             return 0
         allowed = self._open(job, end_ns)

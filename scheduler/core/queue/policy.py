@@ -8,19 +8,21 @@ from typing import Protocol
 from muster.structs import struct
 from placement.fabric.hostset import HostSet
 from scheduler.core.capacity.outlook import Outlook
+from scheduler.core.collections.name_list import Chunk
 from scheduler.core.model.job import Job
 from scheduler.core.model.scheduling_options import SchedulingOptions
-from scheduler.core.model.state import State, WaitingSize
+from scheduler.core.model.state import State
 from scheduler.core.queue.backfill import Backfill
 from scheduler.core.rules.affinity_index import AffinityIndex
 from scheduler.core.tenancy.quota_check import Quotas
 
-# The jobs that may start now, by kind, and in any order; None: it is not known which.
-Startable = Callable[[], list[list[WaitingSize]] | None]
+# Whether these neighbours in the queue all have to wait, of whom this job is next.
+AllWait = Callable[[Chunk, Job], bool]
 
 
-def ask_all() -> None:
-    """Have every job looked at."""
+def ask_all(_: Chunk, __: Job) -> bool:
+    """Every job is looked at."""
+    return False
 
 
 class QueueOrder(Protocol):
@@ -36,8 +38,9 @@ class QueueOrder(Protocol):
     @property
     def key(self) -> Callable[[Job], tuple[int, ...]] | None: ...
 
-    def jobs(self, startable: Startable) -> Iterator[Job]:
-        """The jobs to consider. Where `startable` says who may start, no others need be yielded."""
+    def jobs(self, all_wait: AllWait) -> Iterator[Job]:
+        """The jobs to consider. Of neighbours for which `all_wait` holds, only the last one need be
+        yielded; only orders that follow the queue ask that."""
         ...
 
     def record_allocation(self, job: Job, hosts: int) -> None:

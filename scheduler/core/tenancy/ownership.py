@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
 from muster.structs import replace
 from scheduler.core.collections.name_list import NameList
@@ -44,36 +42,6 @@ def level_of(spec: JobSpec, tenants: Tenants) -> PriorityClass:
 @lru_cache(maxsize=1024)
 def _own_level(priority: int) -> PriorityClass:
     return PriorityClass("", priority)
-
-
-def ages(job: Job, tenants: Tenants) -> bool:
-    """Whether the time for which `job` waits counts for its priority, where there is aging."""
-    return not (job.is_preemptible and tenants.preemption.is_on)
-
-
-class QueueRunKey(NamedTuple):
-    """Key of a run: jobs of one tenant that keep the order of the queue among themselves, however
-    long they wait. `is_unsorted`: they do not, for they were requeued, and age."""
-
-    tenant: str
-    priority: int = 0
-    is_aging: bool = False
-    is_unsorted: bool = False
-
-
-def queue_run(job: Job, tenants: Tenants) -> QueueRunKey:
-    """Return the run of the queue to which `job` belongs while it waits."""
-    if tenants.aging is None:
-        return QueueRunKey(job.tenant)
-    is_aging = ages(job, tenants)
-    if is_aging and job.attempt:
-        return QueueRunKey(job.tenant, is_unsorted=True)
-    return QueueRunKey(job.tenant, job.priority, is_aging)
-
-
-def queue_runs(state: State) -> Mapping[QueueRunKey, NameList]:
-    """Return the queue by runs. Cost: O(names) once, O(1) for next versions."""
-    return state.index.queue.by_group(lambda name: queue_run(state.jobs[name], state.tenants))
 
 
 def charged(

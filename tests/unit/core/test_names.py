@@ -10,8 +10,9 @@ from scheduler.core.collections.name_list import NameList
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of eight, so that few names fill many."""
+    """Chunks of eight in blocks of two, so that few names fill many."""
     monkeypatch.setattr(module, "MOST", 8)
+    monkeypatch.setattr(module, "BLOCK", 2)
 
 
 def test_any_changes_leave_what_a_sorted_list_holds() -> None:
@@ -27,6 +28,9 @@ def test_any_changes_leave_what_a_sorted_list_holds() -> None:
             expected = sorted([*expected, name], key=order.__getitem__)
             held = held.having(name, order[name], order.__getitem__, "g")
         assert list(held) == expected
+        for chunk in held.parts:  # written down from here on, and kept by later versions
+            assert [name for block in chunk.blocks for name in block] == list(chunk)
+            assert 0 < min(map(len, chunk.blocks)) <= max(map(len, chunk.blocks)) <= 4
         assert len(held) == len(expected)
         assert [held[at] for at in ((0, -1) if expected else ())] == expected[:1] + expected[-1:]
 
