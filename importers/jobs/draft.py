@@ -269,16 +269,16 @@ def put_given_model(draft: Draft) -> bool:
     with a note, where there is none."""
     for key, value in draft.model.items():
         draft.put(key, value, Origin("--model"))
-    is_known = any(key.startswith("model.") for key in draft.values)
-    if not is_known:
+    if not any(key.startswith("model.") for key in draft.values):
         draft.note(
             "no model: the file describes none, so no bytes follow; --model FILE takes one from a"
             " job file or config.json, --set traffic.dp=... gives an axis' bytes by hand"
         )
-    elif "model.sequence" not in draft.values:
-        message = "must be given: no file has the sequence length"
-        draft.fault(Origin("--set model.sequence"), message)
-    return is_known
+        return False
+    for key in ("layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "sequence"):
+        if f"model.{key}" not in draft.values:
+            draft.fault(Origin(f"--set model.{key}"), "must be given: no file has it")
+    return True
 
 
 ORDER = "tp-cp-ep-dp-pp"

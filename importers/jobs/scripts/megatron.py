@@ -315,7 +315,7 @@ def _training(options: Options) -> None:
         options.put("training.gradient_dtype", main_grads, "main-grads-dtype")
     elif options.has("grad-reduce-in-bf16"):
         options.put("training.gradient_dtype", "bf16", "grad-reduce-in-bf16")
-    elif options.has("fp16") and not options.has("accumulate-allreduce-grads-in-fp32"):
+    elif not options.has("accumulate-allreduce-grads-in-fp32") and options.has("fp16"):
         options.put("training.gradient_dtype", "fp16", "fp16")
     if not options.has("sequence-parallel") and options.draft.values["parallelism.tp"] > 1:
         options.put("training.sequence_parallel", False, "sequence-parallel")
@@ -323,7 +323,8 @@ def _training(options: Options) -> None:
         way = CONTEXT.get(options.text("cp-comm-type", "p2p"), "ring")
         options.put("training.context_parallel", way, "cp-comm-type")
     _recompute(options)
-    if any(_nonzero(options.text(f"{part}-dropout", "0.1")) for part in ("hidden", "attention")):
+    rates = [options.text(f"{part}-dropout", "0.1") for part in ("hidden", "attention")]
+    if any(map(_nonzero, rates)):
         options.put("training.dropout", True, "hidden-dropout")
 
 
@@ -357,11 +358,13 @@ def _sharding(options: Options) -> tuple[str, str]:
 
 def _recompute(options: Options) -> None:
     is_selective = options.has("recompute-activations") or options.has("recompute-granularity")
+    is_local = options.text("transformer-impl") == "local"
+    is_fused = options.has("use-flash-attn")
     if options.text("recompute-granularity") == "full":
         options.put("training.recompute", "full", "recompute-granularity")
     elif is_selective:
         options.put("training.recompute", "selective", "recompute-activations")
-    elif options.text("transformer-impl") == "local" and not options.has("use-flash-attn"):
+    elif is_local and not is_fused:
         options.put("training.recompute", "none", "transformer-impl")
 
 

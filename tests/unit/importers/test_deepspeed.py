@@ -55,10 +55,11 @@ def test_axes_of_the_program_are_given_by_hand(imported: Importing) -> None:
     assert not any("training program" in note for note in draft.notes)
 
 
-def test_a_model_without_a_sequence_is_asked_for_it(refused: Refusing) -> None:
-    model = {key: value for key, value in MODEL.items() if key != "model.sequence"}
+def test_a_model_in_part_is_asked_for_all_that_is_missing_at_once(refused: Refusing) -> None:
+    model = {key: MODEL[key] for key in MODEL if key not in ("model.layers", "model.sequence")}
     assert refused("ds.json", text(), gpus=8, model=model) == [
-        "ds.json: --set model.sequence: must be given: no file has the sequence length"
+        "ds.json: --set model.layers: must be given: no file has it",
+        "ds.json: --set model.sequence: must be given: no file has it",
     ]
 
 

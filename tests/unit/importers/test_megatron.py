@@ -264,6 +264,15 @@ def test_a_batch_script_says_how_many_gpus_run_and_for_how_long(imported: Import
     ]
 
 
+def test_options_that_decide_nothing_beside_others_are_not_left_to_the_program(
+    imported: Importing,
+) -> None:
+    fused = "--use-flash-attn --recompute-activations --transformer-impl local"
+    line = f"{GPT3_LINE} {fused} --attention-dropout 0.1 --accumulate-allreduce-grads-in-fp32"
+    draft = imported("run.sh", f"srun start.sh {' '.join(line.split())} --lr 1", gpus=1024)
+    assert draft.notes[-1] == "left to the program: --lr"
+
+
 def test_time_limits_are_read_as_sbatch_does() -> None:
     for text, seconds in {
         "90": 5_400,
