@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from placement import BadInput
@@ -118,11 +118,12 @@ def tenants_page(
 ) -> service_pb2.ListTenantsResponse:
     """Return a page of the tenants that concern the caller. Raises: ApiError."""
     who, passes = caller(), filters.parse(request.filter, tenants.FILTERED)
-    shown = (
-        each for each in standings(state, now_ns) if who.knows(state.tenants, each.tenant.name)
-    )
-    wanted = [*filter(passes, (tenants.tenant_to_proto(state, standing) for standing in shown))]
-    page = make_page("tenants", f"{state.tenants.digest} {request.filter}", wanted, request)
+    shown = [
+        tenants.tenant_to_proto(state, standing)
+        for standing in standings(state, now_ns)
+        if who.knows(state.tenants, standing.tenant.name)
+    ]
+    page = make_page("tenants", f"{state.tenants.digest} {request.filter}", shown, request, passes)
     return service_pb2.ListTenantsResponse(
         tenants=page.items,
         next_page_token=page.next_token,
@@ -150,11 +151,19 @@ def links_page(
     )
 
 
-def make_page(kind: str, of: str, items: Sequence[Item], request: Any) -> paging.Page[Item]:
-    """Return a page of a list in its own order. `of`: identifies it. Raises: ApiError."""
+def make_page(
+    kind: str,
+    of: str,
+    items: Sequence[Item],
+    request: Any,
+    passes: Callable[[Item], bool] = lambda _: True,
+) -> paging.Page[Item]:
+    """Return a page of those of a list that pass, in its own order. `of`: identifies it, whichever
+    pass when. Raises: ApiError."""
     most = size(request.page_size, WHOLE_PAGE, MOST_HOSTS)
     order: paging.Order[int] = paging.Order(((int, False),))
-    page = paging.page([kind, of], range(len(items)), order, most, request.page_token)
+    places = (at for at, item in enumerate(items) if passes(item))
+    page = paging.page([kind, of], places, order, most, request.page_token)
     return paging.Page(tuple(items[at] for at in page.items), page.next_token)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from scheduler.core import HostState, Job, JobState, State
-from scheduler.core.model.commands import UpdateJob
-from scheduler.service.pagination import windows_page
+from scheduler.core.model.commands import LoadTenants, UpdateJob
+from scheduler.core.policies.tenants import Tenant, Tenants
+from scheduler.service.pagination import tenants_page, windows_page
 from scheduler.v1 import service_pb2, window_pb2
 from scheduler.wire.lists.filters import (
     DEEPEST,
@@ -335,3 +336,13 @@ def test_windows_are_found_by_what_they_are() -> None:
     ]:
         assert (text, windows_of(filter=text)) == (text, found)
     assert windows_of(states=[window_pb2.WINDOW_STATE_OPEN]) == []
+
+
+def test_a_tenant_that_passes_no_more_moves_no_other_off_the_next_page() -> None:
+    state = run(loaded(), LoadTenants(Tenants((Tenant("a"), Tenant("b"), Tenant("c")), "a")))
+    state = started(state, *(submit(f"{each}/j", tenant=each) for each in "abc"))
+    request = service_pb2.ListTenantsRequest(filter="held_gpus > 0", page_size=1)
+    first = tenants_page(state, request, 0)
+    request.page_token = first.next_page_token
+    second = tenants_page(run(state, cancel("a/j")), request, 0)
+    assert [t.name for each in (first, second) for t in each.tenants] == ["a", "b"]
