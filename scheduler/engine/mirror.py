@@ -101,9 +101,10 @@ class StateMirror:
 
     def is_up(self) -> bool:
         """Whether there is a process that has started."""
+        link = self._link  # which another thread may end meanwhile
         try:
-            if not self._is_up and self._link is not None and self._link.poll():
-                self._is_up = bool(self._link.recv())
+            if not self._is_up and link is not None and link.poll():
+                self._is_up = bool(link.recv())
         except (EOFError, OSError):
             self._is_up = True  # asking it will find that it has ended
         return self._is_up

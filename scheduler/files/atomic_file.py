@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,7 +15,8 @@ from scheduler.files.errors import unwritable
 def written(path: Path, option: str, mode: int | None = None) -> Iterator[BinaryIO]:
     """Return a context with a file that becomes `path`, on disk, once the block has ended well;
     until then, and otherwise, the old file stays. A device or a pipe is written to directly.
-    `mode`: its permissions, whatever the umask says; None: as the umask has them.
+    `mode`: its permissions, whatever the umask says, of a file that nobody else has open; None: as
+    the umask has them.
 
     Raises: as `unwritable`, which `option` names.
     """
@@ -24,10 +24,15 @@ def written(path: Path, option: str, mode: int | None = None) -> Iterator[Binary
     # A link goes on pointing where it does.
     target = Path(os.path.realpath(path)) if is_file else path
     part_file = target.with_name(f"{target.name}.part") if is_file else target
+    is_new = is_file and mode is not None
+
+    def opened(name: str, flags: int) -> int:
+        return os.open(name, flags | (os.O_EXCL if is_new else 0), 0o666 if mode is None else mode)
+
     try:
-        with open(
-            part_file, "wb", opener=partial(os.open, mode=0o666 if mode is None else mode)
-        ) as file:
+        if is_new:
+            part_file.unlink(missing_ok=True)
+        with open(part_file, "wb", opener=opened) as file:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
             yield file

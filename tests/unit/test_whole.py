@@ -64,3 +64,16 @@ def test_a_problem_quotes_no_more_than_a_page() -> None:
     assert told.startswith("file:3: field: [[[")
     assert told.endswith("[[[ is wrong")
     assert len(told) < MOST_CHARACTERS + 50
+
+
+def test_a_file_with_permissions_is_written_to_no_file_that_another_has_open(
+    tmp_path: Path,
+) -> None:
+    lying = tmp_path / "lying"
+    lying.touch(0o666)
+    (tmp_path / "key.part").hardlink_to(lying)
+    with written(tmp_path / "key", "", 0o600) as file:
+        file.write(b"secret")
+    made = tmp_path / "key"
+    assert (lying.read_bytes(), made.read_bytes()) == (b"", b"secret")
+    assert made.stat().st_mode & 0o777 == 0o600
