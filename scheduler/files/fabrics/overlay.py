@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from muster.structs import struct
+from placement import BadInput
 from placement.fabric import hostlist
 from placement.fabric.gpus import gpu_named
 from placement.fabric.reader import KINDS, LATENCY_KEYS
@@ -40,11 +41,17 @@ class _PartOverlay(Keys):
         return self.scale_up.gbps_per_gpu
 
 
+def _names_held(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        raise BadInput("", f"must be names or ranges such as rack[1-2], not {value!r}")
+    return tuple(hostlist.expand(value))
+
+
 class DomainOverlay(_PartOverlay):
     """Facts about one domain from the person who imports: its own oversubscription, and the domains
     of the next tier that it holds."""
 
-    holds: Annotated[tuple[str, ...], parsed(lambda names: tuple(hostlist.expand(str(names))))] = ()
+    holds: Annotated[tuple[str, ...], parsed(_names_held)] = ()
 
 
 class TierOverlay(_PartOverlay):
@@ -76,7 +83,7 @@ class _FileKeys(Keys):
     gpu: Annotated[str, parsed(lambda name: gpu_named(name, "", {}).name)] | None = None
     nic_gbps: Positive | None = None
     scale_up_gbps: Positive | None = None
-    tiers: Annotated[tuple[TierOverlay, ...], Field(min_length=1)] | None = None
+    tiers: tuple[TierOverlay, ...] | None = None
 
 
 @struct(frozen=True, slots=True)
@@ -96,6 +103,8 @@ def read(path: str) -> FabricOverlay:
     """Read an overlay. Raises: InputError with file, line and field."""
     document = load(path)
     overlay = FabricOverlay(checked_keys(_FileKeys, document), document)
+    if overlay.keys.tiers == ():
+        raise document.error(("tiers", "must name a tier: the outermost first, hosts last"))
     names = [tier.name for tier in overlay.tiers]
     if len(set(names)) != len(names):
         raise document.error(("tiers", f"tier names repeat: {', '.join(names)}"))

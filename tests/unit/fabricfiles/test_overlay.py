@@ -74,6 +74,8 @@ def test_refused(refused: Refused) -> None:
         ("host: 4", "host: 0", "overlay.yaml:3: gpus_per_host: must be at least 1"),
         ("b[0,2]", "b[0,2", "overlay.yaml:9: tiers.0.domains.north.holds: unbalanced"),
         ("b[0,2]", "b[0,3]", "overlay.yaml:10: tiers.0.domains.south.holds: b3 is in north and in"),
+        ('"b[0,2]"', "[b0, b2]", "overlay.yaml:9: tiers.0.domains.north.holds: must be names or"),
+        (OVERLAY[OVERLAY.index("tiers:") :], "tiers: []", "overlay.yaml:5: tiers: must name a"),
         ("b[0,2]", "b0", "overlay.yaml:8: tiers.0.domains: no domain holds b2"),
         ("b2: {", "b7: {", "overlay.yaml:11: tiers.1.domains.b7: there is no block b7"),
         ("name: block", "name: room", "overlay.yaml:5: tiers: tier names repeat: room, room"),
