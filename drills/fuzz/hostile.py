@@ -138,7 +138,6 @@ _WORDS: Final = [
         {"exited": agent_pb2.Exited(key=_KEY, rank=3, code=1, log_tail="RuntimeError")},
         {"stopped": agent_pb2.Stopped(key=_KEY)},
         {"progress": agent_pb2.Progress(key=_KEY, step=7, rank_steps=[7] * 8, loss=2.5)},
-        {"log_chunk": agent_pb2.LogChunk(request_id="1", data=b"x", is_last=True)},
     )
 ]
 
