@@ -118,10 +118,7 @@ BUSY: Final = (
     "z[0-1]-r[0,1]-h[0-1]\n",
 )
 HOSTLISTS: Final = ("z[0-1]-r[0,1]-h[0-1]", "a,b[1-3,7],c[01-10]x[1-2]")
-OLD: Final = (
-    "z0-r0-h0 slots=8\nz0-r0-h1\n# spare\nz1-r[0-1]-h0\n",
-    '{"outcome": "placed", "hosts": ["z0-r0-h0", "z0-r0-h1"], "spares": []}\n',
-)
+OLD: Final = ("z0-r0-h0 slots=8\nz0-r0-h1\n# spare\nz1-r[0-1]-h0\n",)
 OVERLAYS: Final = (
     "name: lab\nkind: roce\ngpus_per_host: 8\nnic_gbps: 400\n"
     "scale_up_gbps: 3600\ntiers:\n  - name: zone\n    oversubscription: 7\n    domains:\n"
@@ -138,8 +135,7 @@ FILTERS: Final = (
 )
 CONDITIONS: Final = (
     *("cordon z0", "drain z0-r0-h0", "uncordon z1-r1-h1", "fail z1", "repair z0", "cancel b"),
-    *("end a", "spares 0", "spares 0%", "spares auto", "priority -3", "limit 90m"),
-    "tenant default",
+    *("end a", "requeue a", "priority -3", "limit 90m"),
 )
 RECIPES: Final = (
     "from nemo.collections import llm\n\ndef recipe(nodes: int = 4):\n"
