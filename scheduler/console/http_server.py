@@ -12,8 +12,10 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 STOP_S = 5.0  # for answers under way, at the end
+PATIENCE_S = 30.0  # for whoever has connected to say what they want
 _KEEP_ALIVE_S = 75
 
 Beside = Callable[[], AbstractAsyncContextManager[None]]
@@ -24,6 +26,23 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the process, of which this is one thread."""
         yield
+
+
+class _Protocol(H11Protocol):
+    """Closes connections that bring no request: anybody may open them, and each takes a file."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._impatience = self.loop.call_later(PATIENCE_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None:
+            self._impatience.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._impatience.cancel()
+        super().connection_lost(exc)
 
 
 class HttpServer:
@@ -39,7 +58,7 @@ class HttpServer:
         """Serve until `stop`."""
         config = uvicorn.Config(
             self._app,
-            http="h11",
+            http=_Protocol,
             ws="none",
             lifespan="off",
             log_config=None,

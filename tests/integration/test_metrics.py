@@ -18,6 +18,7 @@ import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.access.listener import CannotListen
+from scheduler.console import http_server
 from scheduler.observe.catalogue import METRICS, PER_JOB, MetricKind
 from scheduler.server.metrics.exposition import MetricsEndpoint
 from scheduler.v1 import service_pb2, service_pb2_grpc
@@ -129,6 +130,18 @@ async def test_calls_are_counted_by_how_they_ended(served: Served) -> None:
     assert found("muster_rpc_total", method=mine + "WatchJobs", code="CANCELLED") == 1
     assert found("muster_rpc_seconds_count", method=mine + "GetJob") == 1
     assert found("muster_watch_streams") == found("muster_watch_lag_changes") == 0
+
+
+async def test_who_connects_and_asks_for_nothing_is_cut_off(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "PATIENCE_S", 0.1)
+    port = int(served.ready.metrics.removesuffix("/metrics").rpartition(":")[2])
+    for begun in (b"", b"GET /metrics HTTP/1.1\r\nHost: "):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as slow:
+            slow.sendall(begun)
+            assert await asyncio.to_thread(slow.recv, 1) == b""
+    await scraped(served)
 
 
 # Those of gangs whose ranks report their steps, which need agents.
@@ -247,7 +260,7 @@ async def test_a_token_of_a_viewer_of_all_reads_metrics_and_no_other(
             status, text = await asyncio.to_thread(get, served, house, good)
         assert (status, "muster_ready 1.0" in text) == (200, True)
         for token, scheme, expected, said in (
-            (None, "Bearer", 401, "give a token or a client cert"),
+            (None, "Bearer", 401, "give the token of a viewer of all"),
             ("x" * 40, "Bearer", 401, "not known"),
             (expired, "Bearer", 401, "expired"),
             (good, "Basic", 401, "not known"),

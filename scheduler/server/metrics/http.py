@@ -58,9 +58,13 @@ class MetricsApp:
         where they may read everything."""
         if self._auth is None:
             return None
-        token = bearer(authorization) if authorization is not None else None
+        if authorization is None:
+            return (
+                401,
+                "this server must know who scrapes: give the token of a viewer of all tenants",
+            )
         try:
-            caller = self._auth.caller(token, CallerNames(), "scrapes")
+            caller = self._auth.caller(bearer(authorization), CallerNames(), "scrapes")
         except ApiError as error:
             return _STATUS.get(error.code, 401), error.message
         if caller.tenant:
