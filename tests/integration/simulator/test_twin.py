@@ -88,7 +88,7 @@ def test_it_goes_on_as_the_cluster_did() -> None:
     at_ns = zero_ns + round(2.2 * DAY_NS)
     start = replay([event for event in log if event.time_ns <= at_ns])
     runs = {
-        job.spec.name: Run(job.run_ns * job.spec.request.hosts_needed(8), job.outcome, False)
+        job.spec.name: Run(job.run_ns * job.spec.request.hosts_needed(8), job.outcome)
         for job in trace
         if job.spec.name in start.jobs
     }
@@ -121,7 +121,7 @@ def test_a_time_model_goes_on_with_the_present_attempt() -> None:
     at_ns = log[at - 1].time_ns + 1
     by_name = {job.spec.name: job for job in trace}
     runs = {
-        name: Run(by_name[name].run_ns * job.gang_hosts, by_name[name].outcome, False)
+        name: Run(by_name[name].run_ns * job.gang_hosts, by_name[name].outcome)
         for name, job in start.jobs.items()
     }
     future = recorded(experiment, start, at_ns, runs, [], ())
