@@ -62,7 +62,7 @@ def questions(tenants: Tenants | None) -> Iterator[tuple[str, State, State]]:
     """Return each question with its state without windows and with them."""
     who = f"{len(tenants.tenants)} tenants" if tenants else "one tenant"
     tenant = "team01" if tenants else ""
-    bare = walled(cluster(tenants))
+    bare = walled(cluster(tenants, 1))
     booked = settled(run(bare, *twenty_windows(tenant), now_ns=NOW_NS), NOW_NS)
     yield f"nothing can start, {who}", bare, booked
     leaving = [name for name in booked.index.running[::10] if name in bare.index.running]

@@ -36,8 +36,9 @@ from starlette.routing import Route
 
 from placement.fabric.reader import PRESETS
 from scheduler.console.app import application
+from scheduler.console.http_server import HttpServer
 from scheduler.console.live import LiveMaps, LiveStream
-from scheduler.console.server import HttpServer, log_server
+from scheduler.console.server import log_server
 from scheduler.console.session import written
 from scheduler.console.thread import HttpEndpoint, bound
 from scheduler.console.timeline import timeline
