@@ -35,12 +35,11 @@ Undo = Callable[[], None]
 
 class DrillHosts(ABC):
     """Hosts with agents that a drill breaks. `agents`: the folder below which each host has its
-    own. `names`: hosts with an agent; `others`: hosts of the fabric without one."""
+    own. `names`: hosts with an agent."""
 
     def __init__(self, folder: Path, fabric: dict[str, Any], names: Sequence[str]) -> None:
         self.agents = folder / "agents"
         self.fabric, self.names = fabric, names
-        self.others: Sequence[str] = ()
         self.env: dict[str, str] | None = None
         self._down_until_s: dict[str, float] = {}
         self.allow = allow_own_user(folder)
@@ -120,7 +119,6 @@ class ProcessHosts(DrillHosts):
         racks = -(-gangs * 3 // 12) + 1
         every = fabric(1, racks, 12, gpus=GPUS).hosts
         super().__init__(folder, fabric_spec(1, racks, 12, gpus=GPUS), every[: gangs * 3])
-        self.others = every[gangs * 3 :]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._options: dict[str, str] = {}
 

@@ -116,8 +116,6 @@ class DrillCluster:
                 server.begin()
             with Client(self.address) as client:
                 within(60, lambda: client.get_status())
-                for host in self.hosts.others:  # they have no agent
-                    client.cordon_host(host)
                 keeping.start()
                 yield client
         finally:
