@@ -26,7 +26,7 @@ _REFUSALS = ("INVALID", "INFEASIBLE", "NOT_FOUND", "WRONG_STATE", "ALREADY_EXIST
 
 @struct(frozen=True, slots=True)
 class ClusterView:
-    """What a cluster says of a job. `job`: what it would get by a dry run, or the job that the
+    """The answer of a cluster to a job. `job`: what it would get by a dry run, or the job that the
     request has made, which has a uid; None: `refusal` says why the cluster cannot have it, or
     `silence` why nothing is known. `is_taken`: it refuses the job for one of the same name or
     request that it has."""

@@ -374,7 +374,7 @@ def _per_host(value: Any) -> int:
     return 1
 
 
-def whole(least: int, most: int, rule: str = "a whole number") -> BeforeValidator:
+def whole_number_between(least: int, most: int, rule: str = "a whole number") -> BeforeValidator:
     """Return a validator of whole numbers between these two."""
     return BeforeValidator(partial(_parse_whole, least=least, most=most, rule=rule))
 
@@ -391,7 +391,7 @@ RolesByTier = Annotated[dict[str, list[str]], _names_by_tier("role")]
 TierByAxis = Annotated[dict[str, str], _map_of("axes to tiers, such as {ep: rack}", _text, _axis)]
 HostLabels = Annotated[dict[str, str], _map_of("labels to values, such as {gpu: h100}", _text)]
 BytesByRole = Annotated[dict[str, int], _map_of("roles to bytes, such as {rollout: 140e9}", _BYTES)]
-Rank = Annotated[int, whole(-MOST, MOST)]
+Rank = Annotated[int, whole_number_between(-MOST, MOST)]
 PerHost = Annotated[int, BeforeValidator(_per_host)]
 Nanoseconds = Annotated[float, BeforeValidator(_compute_time)]
 Positive = Annotated[float, BeforeValidator(_positive)]
@@ -497,7 +497,7 @@ class _ConstraintKeys(Keys):
 
 class _CheckpointKeys(Keys):
     interval_s: Seconds | None = None
-    peers: Annotated[int, whole(0, MOST_PEERS, "a whole number of hosts")] = 0
+    peers: Annotated[int, whole_number_between(0, MOST_PEERS, "a whole number of hosts")] = 0
     peer_interval_s: Seconds = PEER_INTERVAL_S
     keep: Number = 0
     store: Text = ""
@@ -559,7 +559,7 @@ class _RunKeys(Keys):
     idle_s: Seconds = 0
     env_from: Annotated[tuple[tuple[str, str], ...], BeforeValidator(_references)] = ()
     container: _ContainerKeys | None = None
-    cpu_ranks: Annotated[int, whole(1, MOST_CPU_RANKS)] = 0
+    cpu_ranks: Annotated[int, whole_number_between(1, MOST_CPU_RANKS)] = 0
 
 
 class _RestartCauseKeys(Keys):

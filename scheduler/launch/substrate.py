@@ -29,7 +29,8 @@ log = logging.getLogger("muster.launch")
 
 
 class SubstrateFailed(Exception):
-    """What brings agents up has refused a call, or has not answered; the text says why."""
+    """Slurm, Kubernetes or this machine refused to start agents, or did not answer; the text says
+    why."""
 
 
 class Substrate(ABC):

@@ -140,7 +140,7 @@ async def serve(
     exposure, signals = settings.metrics, signals or Signals().listen()
     is_per_job = exposure is not None and exposure.is_per_job
     gauges = Gauges(Instruments(), settings.access, is_per_job=is_per_job)
-    scrapes = _scrapes(settings, exposure, gauges) if exposure is not None else None
+    scrapes = _start_scrapes(settings, exposure, gauges) if exposure is not None else None
     try:
         address = f"{scrapes.address}/metrics" if scrapes is not None else ""
         await _serve(settings, on_ready, signals, gauges, address)
@@ -151,9 +151,9 @@ async def serve(
             await scrapes.close()
 
 
-def _scrapes(settings: Settings, exposure: MetricsEndpoint, gauges: Gauges) -> HttpThread:
-    """What answers scrapes, also while the log is replayed, which may take long. Raises:
-    CannotListen, InputError."""
+def _start_scrapes(settings: Settings, exposure: MetricsEndpoint, gauges: Gauges) -> HttpThread:
+    """Start the thread that answers scrapes, also while the log is replayed, which may take long.
+    Raises: CannotListen, InputError."""
     access, is_local = settings.access, is_loopback(exposure.host)
     path = access.auth_file
     auth = Authenticator(path, settings.clock) if path else None

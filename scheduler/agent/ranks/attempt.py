@@ -79,8 +79,8 @@ class RankExit:
 
 @struct(frozen=True, slots=True)
 class RankReport:
-    """What a rank says by muster.progress. `pid`: of a rank that writes down its stacks when it is
-    asked to, 0 of another."""
+    """The last report of a rank by muster.progress. `pid`: of a rank that writes down its stacks
+    when it is asked to, 0 of another."""
 
     step: int
     checkpoint_step: int

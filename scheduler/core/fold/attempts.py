@@ -158,11 +158,11 @@ def _changes(change: JobChange) -> Iterator[Change]:
             yield AttemptBegan(PlacedGang.of(job, fabric))
         case JobChangeKind.SWAPPED | JobChangeKind.RESIZED:
             if held is not None:
-                yield _left(held, change)
+                yield _attempt_left(held, change)
             yield AttemptBegan(PlacedGang.of(job, fabric))
         case JobChangeKind.REQUEUED | JobChangeKind.ENDED:
             if held is not None:  # else it ended while it waited
-                yield _left(held, change)
+                yield _attempt_left(held, change)
         case JobChangeKind.INTERRUPTED:
             if held is None or held.present.stop_ns is None:  # else a further host failed
                 yield AttemptStopped(PlacedGang.of(job, fabric))
@@ -178,7 +178,7 @@ def _changes(change: JobChange) -> Iterator[Change]:
             assert_never(change.kind)
 
 
-def _left(held: Job, change: JobChange) -> AttemptLeft:
+def _attempt_left(held: Job, change: JobChange) -> AttemptLeft:
     run = PlacedGang.of(held, change.fabric)
     end_ns = change.time_ns if run.stop_ns is None else run.stop_ns
     return AttemptLeft(run, end_ns - run.start_ns, change.job.state)

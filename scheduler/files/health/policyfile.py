@@ -56,7 +56,7 @@ from scheduler.files.job_keys import (
     checked_keys,
     message_of,
     path_of,
-    whole,
+    whole_number_between,
 )
 from scheduler.files.yaml12 import load
 
@@ -69,7 +69,7 @@ _PROBES = ProbePolicy()
 
 class _ThresholdKeys(Keys):
     count: Count
-    within_h: Annotated[int, whole(1, MOST_HOURS)]
+    within_h: Annotated[int, whole_number_between(1, MOST_HOURS)]
     then: Annotated[Effect, one_of(*EFFECTS)]
     per_gpu: Flag = False
 

@@ -116,7 +116,7 @@ class LogServicer(Servicer):
     async def _read(
         self, job: Job, host: str, rank: int, attempt: int, log: agent_pb2.ReadLog
     ) -> AsyncGenerator[bytes, None]:
-        """What the agent of a host has of a rank in an attempt. Raises: NoLog."""
+        """Yield what the agent of a host reads of a rank's log in an attempt. Raises: NoLog."""
         assert self._backend.agents is not None
         key = agent_pb2.AttemptKey(job_uid=job.uid, attempt=attempt)
         wanted = agent_pb2.OpenChannel(key=key, rank=rank, log=log)
